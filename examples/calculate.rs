@@ -4,7 +4,7 @@ use std::error::Error;
 
 use tortie::Node;
 use tortie::iptables::Table;
-use tortie::model::{Family, IfaceName, Policy, PolicyId, PolicyKind, Rule, RuleAction, SyncStatus, Update, Valid};
+use tortie::model::{Family, Policy, PolicyId, PolicyKind, Rule, RuleAction, SyncStatus, Update, Valid};
 use tortie::model::{WorkloadEndpoint, WorkloadEndpointKey};
 
 /// Prints the rules of a policy that lets everything reach a pod, and the one that leads to them.
@@ -12,7 +12,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     let node = Node::new("node-1");
     let (mut graph, mut dataplane) = (node.graph(), node.dataplane());
 
-    let pod = WorkloadEndpoint { iface: Some(IfaceName::from("cali1")), ..WorkloadEndpoint::default() };
+    let pod = WorkloadEndpoint { iface: Some("cali1".parse()?), ..WorkloadEndpoint::default() };
     let key = WorkloadEndpointKey::new("node-1", "k8s", "shop/web", "eth0");
     let policy = Policy { inbound: [Rule::new(RuleAction::Allow)].into(), ..Policy::default() };
     let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "open");

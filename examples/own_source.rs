@@ -9,7 +9,7 @@ use tortie::{Agent, AgentOptions, datastore::from_fn};
 
 fn pod(number: u8, role: &str) -> Result<Update, Box<dyn Error>> {
     let pod = WorkloadEndpoint {
-        iface: Some(format!("cali{number}").as_str().into()),
+        iface: Some(format!("cali{number}").parse()?),
         ipv4_nets: [format!("10.65.1.{number}").parse()?].into(),
         labels: Labels::from_pairs([("role", role)])?,
         ..WorkloadEndpoint::default()

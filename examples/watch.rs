@@ -9,7 +9,7 @@ use tortie::{Change, Node};
 
 /// Prints which pods the calculation ends with, of an inventory in which one pod takes the place of another.
 pub fn main() -> Result<(), Box<dyn Error>> {
-    let pod = Some(Valid::new(WorkloadEndpoint { iface: Some("cali1".into()), ..WorkloadEndpoint::default() })?);
+    let pod = Some(Valid::new(WorkloadEndpoint { iface: Some("cali1".parse()?), ..WorkloadEndpoint::default() })?);
     let update = |pod, value| Update::WorkloadEndpoint(WorkloadEndpointKey::new("node-1", "k8s", pod, "eth0"), value);
     let source = from_fn("inventory", move |feed| {
         feed.tell_all([update("shop/web", pod.clone())])?; // What there is,

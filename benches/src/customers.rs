@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tortie_model::{
-    EntityMatch, IfaceName, Interner, Key, Labels, NamedProtocol, Policy, PolicyId, PolicyKind, PortSpec, Profile,
-    ProfileName, ProfileRules, Protocol, Rule, RuleAction, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
+    EntityMatch, Interner, Key, Labels, NamedProtocol, Policy, PolicyId, PolicyKind, PortSpec, Profile, ProfileName,
+    ProfileRules, Protocol, Rule, RuleAction, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
 use tortie_selector::Selector;
 
@@ -99,7 +99,7 @@ fn pod(n: u32, host: &str, interner: &mut Interner) -> Update {
     let workload = format!("customer-{n}/app-{:09x}-{:05x}", n * 7 + 3, (n * 17 + 5) & 0xffff);
     let endpoint = WorkloadEndpoint {
         // The original has none and does without validation.
-        iface: Some(IfaceName::new(format!("cali{n:x}"))),
+        iface: Some(format!("cali{n:x}").parse().unwrap()),
         profiles: [profile(n)].into(),
         ipv6_nets: [address(n + 1)].into_iter().collect(),
         labels: pod_labels(n, interner),

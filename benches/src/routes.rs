@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tortie_calc::RouteSource;
 use tortie_model::{
-    Cidr, ConfigName, EncapMode, HostConfigKey, Hostname, IfaceName, Interner, IpPool, IpamBlock, Node, NodeBgp,
-    NodeTunnels, Policy, PolicyId, PolicyKind, ProfileName, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
+    Cidr, ConfigName, EncapMode, HostConfigKey, Hostname, Interner, IpPool, IpamBlock, Node, NodeBgp, NodeTunnels,
+    Policy, PolicyId, PolicyKind, ProfileName, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
 
 use crate::{Counts, Input, LOCAL, Scenario};
@@ -130,7 +130,7 @@ fn workloads(nodes: u32, pods_each: u32) -> Vec<Update> {
     let mut pod = |node: u32, place: u32| {
         let name = format!("shop/web-{node}-{place}");
         let endpoint = WorkloadEndpoint {
-            iface: Some(IfaceName::new(format!("cali{node:x}-{place:x}"))),
+            iface: Some(format!("cali{node:x}-{place:x}").parse().unwrap()),
             profiles: Arc::clone(&profiles),
             ipv4_nets: [Cidr::host(address(node, place).into())].into_iter().collect(),
             labels: interner.labels([("app", "web"), ("pod", &name)]).expect("short values"),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tortie_model::{
-    EntityMatch, IfaceName, Interner, Key, Labels, NetworkSet, NetworkSetName, Policy, PolicyId, PolicyKind, Profile,
-    ProfileName, ProfileRules, Rule, RuleAction, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
+    EntityMatch, Interner, Key, Labels, NetworkSet, NetworkSetName, Policy, PolicyId, PolicyKind, Profile, ProfileName,
+    ProfileRules, Rule, RuleAction, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
 use tortie_selector::Selector;
 
@@ -163,7 +163,7 @@ impl Endpoints {
         self.made += 1;
         Valid::new(WorkloadEndpoint {
             // The original has none and does without validation.
-            iface: Some(IfaceName::new(format!("cali{:x}", self.made))),
+            iface: Some(format!("cali{:x}", self.made).parse().unwrap()),
             profiles: Arc::clone(&self.profiles[(n % NAMESPACES) as usize]),
             ipv6_nets: [address(self.made)].into_iter().collect(),
             labels: self.labels(self.made),

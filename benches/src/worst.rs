@@ -5,8 +5,8 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use tortie_model::{
-    Cidr, EntityMatch, IfaceName, Interner, Key, Labels, NetworkSet, NetworkSetName, Policy, PolicyId, PolicyKind,
-    Profile, ProfileName, Rule, RuleAction, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
+    Cidr, EntityMatch, Interner, Key, Labels, NetworkSet, NetworkSetName, Policy, PolicyId, PolicyKind, Profile,
+    ProfileName, Rule, RuleAction, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
 use tortie_selector::Selector;
 
@@ -257,7 +257,7 @@ fn endpoints_with<const N: usize>(
     let mut endpoint = |n: u32| {
         let host = if n < remote { REMOTE } else { LOCAL };
         let endpoint = WorkloadEndpoint {
-            iface: Some(IfaceName::new(format!("cali{n:x}"))),
+            iface: Some(format!("cali{n:x}").parse().unwrap()),
             profiles: Arc::clone(&profiles[n as usize % profiles.len()]),
             ipv6_nets: [address(n + 1)].into_iter().collect(),
             labels: interner.labels(labels(n)).expect("short values"),

@@ -30,7 +30,7 @@ const MEMORY: usize = 100_000_000 / 10;
 fn endpoint(number: u32) -> Update {
     let host = if number == 0 { "here" } else { "there" };
     let value = WorkloadEndpoint {
-        iface: Some("cali0".into()),
+        iface: Some("cali0".parse().unwrap()),
         labels: Labels::from_pairs([("pod", number.to_string())]).unwrap(),
         ipv4_nets: [Cidr::host(Ipv4Addr::from_bits(0x0a00_0000 + number).into())].into_iter().collect(),
         ..WorkloadEndpoint::default()

@@ -183,7 +183,7 @@ impl Choices<'_> {
             let nets = self.nets(&["10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32", "fd00::1/128"]);
             let (ipv4_nets, ipv6_nets) = nets.into_iter().partition(|net| net.family() == Family::V4);
             WorkloadEndpoint {
-                iface: (self.byte() != 1).then(|| "cali0".into()),
+                iface: (self.byte() != 1).then(|| "cali0".parse().unwrap()),
                 labels: self.labels(),
                 profiles: self.profiles(),
                 ipv4_nets,

@@ -23,7 +23,7 @@ static OBJECTS: LazyLock<Vec<Vec<Update>>> = LazyLock::new(|| {
         let key = WorkloadEndpointKey::new(host, "k8s", pod, "eth0");
         let values = [("x", "p"), ("y", "p"), ("y", "q")].map(|(a, profile)| {
             let endpoint = WorkloadEndpoint {
-                iface: Some("cali0".into()),
+                iface: Some("cali0".parse().unwrap()),
                 labels: labels(&[("a", a)]),
                 profiles: [ProfileName::new(profile)].into(),
                 ipv4_nets: [net.parse().unwrap()].into_iter().collect(),

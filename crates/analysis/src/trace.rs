@@ -13,7 +13,7 @@
 //! let mut cluster = Cluster::default();
 //! for (node, pod, address) in [("node-1", "shop/web-0", "10.0.1.2/32"), ("node-2", "shop/db-0", "10.0.2.2/32")] {
 //!     let endpoint = WorkloadEndpoint {
-//!         iface: Some("cali1".into()),
+//!         iface: Some("cali1".parse()?),
 //!         ipv4_nets: [address.parse()?].into(),
 //!         ..WorkloadEndpoint::default()
 //!     };

@@ -6,8 +6,8 @@ use std::net::Ipv4Addr;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use tortie_calc::{Graph, GraphConfig};
 use tortie_model::{
-    Cidr, EntityMatch, Hostname, IfaceName, Interner, Policy, PolicyId, PolicyKind, Rule, RuleAction, SyncStatus,
-    Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
+    Cidr, EntityMatch, Hostname, Interner, Policy, PolicyId, PolicyKind, Rule, RuleAction, SyncStatus, Update, Valid,
+    WorkloadEndpoint, WorkloadEndpointKey,
 };
 use tortie_selector::Selector;
 
@@ -25,7 +25,7 @@ fn endpoint(number: u32, app: u32, interner: &mut Interner) -> Update {
     let host = if number < OF_NODE { HERE } else { "there" };
     let key = WorkloadEndpointKey::new(host, "k8s", &format!("shop/pod-{number}"), "eth0");
     let endpoint = WorkloadEndpoint {
-        iface: Some(IfaceName::new(format!("cali{number:x}"))),
+        iface: Some(format!("cali{number:x}").parse().unwrap()),
         ipv4_nets: [Cidr::host(Ipv4Addr::from_bits(0x0a00_0000 + number).into())].into(),
         labels: interner.labels([("app", &*format!("app-{app}")), ("env", "prod")]).expect("short values"),
         ..WorkloadEndpoint::default()

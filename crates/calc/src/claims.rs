@@ -324,7 +324,7 @@ pub fn claim_problems<'u>(objects: impl IntoIterator<Item = &'u Update>) -> Vec<
 ///
 /// let source = AddressSource::Annotation("cni.projectcalico.org/podIPs".into());
 /// let endpoint = WorkloadEndpoint {
-///     iface: Some("cali1".into()),
+///     iface: Some("cali1".parse().unwrap()),
 ///     ipv4_nets: ["10.0.0.1/32".parse().unwrap(), "127.0.0.1/32".parse().unwrap()].into_iter().collect(),
 ///     extras: Some(Box::new(WorkloadExtras { address_source: source, ..WorkloadExtras::default() })),
 ///     ..WorkloadEndpoint::default()

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use ahash::AHashMap;
 use tortie_model::desired::{Contest, Contested};
-use tortie_model::{Cidr, IfaceName, Key, WorkloadEndpoint, WorkloadEndpointKey};
+use tortie_model::{Cidr, InterfaceName, Key, WorkloadEndpoint, WorkloadEndpointKey};
 
 use crate::AddressClaims;
 use crate::problem::{IgnoredObject, Reason};
@@ -18,7 +18,7 @@ type Claimants<T> = AHashMap<T, BTreeSet<WorkloadEndpointKey>>;
 
 #[derive(Debug, PartialEq)]
 struct Claim {
-    interface: Option<IfaceName>,
+    interface: Option<InterfaceName>,
     addresses: BTreeSet<IpAddr>,
     is_confirmed: bool,
 }
@@ -45,7 +45,7 @@ impl Standing {
 pub(crate) struct Contests {
     is_bounded: bool,
     claims: BTreeMap<WorkloadEndpointKey, Claim>,
-    by_interface: Claimants<IfaceName>,
+    by_interface: Claimants<InterfaceName>,
     by_address: Claimants<IpAddr>,
 }
 
@@ -65,7 +65,7 @@ impl Contests {
         // Other orchestrators may share an address on purpose.
         let is_pod = key.orchestrator() == "k8s";
         let claim = value.filter(|_| self.is_bounded).map(|value| Claim {
-            interface: value.iface.clone().filter(|name| !name.as_str().is_empty()),
+            interface: value.iface,
             addresses: value.nets().filter(|_| is_pod).map(Cidr::address).collect(),
             is_confirmed: value.claimed_by().is_none() && value.nets().next().is_some(),
         });
@@ -86,17 +86,16 @@ impl Contests {
     /// The contest that an endpoint does not win, if there is one.
     pub(crate) fn standing(&self, key: &WorkloadEndpointKey) -> Option<Standing> {
         let claim = self.claims.get(key)?;
-        let interface = claim.interface.as_ref().and_then(|name| self.of_interface(name, key));
+        let interface = claim.interface.and_then(|name| self.of_interface(name, key));
         interface.or_else(|| claim.addresses.iter().find_map(|address| self.of_address(*address, key)))
     }
 
-    fn of_interface(&self, name: &IfaceName, key: &WorkloadEndpointKey) -> Option<Standing> {
-        let claimants = self.by_interface.get(name).filter(|claimants| claimants.len() > 1)?;
+    fn of_interface(&self, name: InterfaceName, key: &WorkloadEndpointKey) -> Option<Standing> {
+        let claimants = self.by_interface.get(&name).filter(|claimants| claimants.len() > 1)?;
         let is_confirmed = |key: &&WorkloadEndpointKey| self.claims.get(*key).is_some_and(|claim| claim.is_confirmed);
         let mut confirmed = claimants.iter().filter(is_confirmed);
         let winner = confirmed.next().filter(|_| confirmed.next().is_none());
-        let contest =
-            |rival: &WorkloadEndpointKey| Contest { object: Contested::Interface(name.clone()), rival: rival.id() };
+        let contest = |rival: &WorkloadEndpointKey| Contest { object: Contested::Interface(name), rival: rival.id() };
         match winner {
             Some(winner) if winner == key => None,
             Some(winner) => Some(Standing::Lost(contest(winner))),

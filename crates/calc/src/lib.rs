@@ -14,7 +14,7 @@
 //! let mut graph = Graph::new(&GraphConfig::new(Hostname::new("node-1")));
 //!
 //! let endpoint = WorkloadEndpoint {
-//!     iface: Some("cali1".into()),
+//!     iface: Some("cali1".parse().unwrap()),
 //!     labels: Labels::from_pairs([("app", "web")]).unwrap(),
 //!     ..WorkloadEndpoint::default()
 //! };

@@ -51,7 +51,7 @@ fn endpoint(pod: Pod) -> Valid<WorkloadEndpoint> {
     };
     let extras = WorkloadExtras { address_source: source, ..WorkloadExtras::default() };
     let endpoint = WorkloadEndpoint {
-        iface: Some(format!("cali{}", pod.interface).as_str().into()),
+        iface: Some(format!("cali{}", pod.interface).parse().unwrap()),
         ipv4_nets: [Cidr::host(address(pod.address))].into(),
         labels: Labels::from_pairs([("app", "x")]).unwrap(),
         extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),
@@ -184,7 +184,7 @@ fn graph_with(address_claims: AddressClaims) -> Graph {
     let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "p");
     graph.on_update(Update::Policy(id, Some(Valid::new(policy).unwrap())));
     // A policy is active, and so its set is there, while an endpoint is.
-    let other = WorkloadEndpoint { iface: Some("cali9".into()), ..WorkloadEndpoint::default() };
+    let other = WorkloadEndpoint { iface: Some("cali9".parse().unwrap()), ..WorkloadEndpoint::default() };
     let key = WorkloadEndpointKey::new("here", "other", "x", "eth0");
     graph.on_update(Update::WorkloadEndpoint(key, Some(Valid::new(other).unwrap())));
     graph.on_status(SyncStatus::InSync);

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use tortie_calc::{Graph, GraphConfig};
 use tortie_model::desired::{ComputedFields, DesiredUpdate, IpSetType, LiveMigrationRole, Members, SkipRedirect};
 use tortie_model::{
-    BgpPeer, HostEndpoint, HostEndpointKey, IfaceName, Key, Labels, LiveMigration, MigrationParty, NamespacedName,
-    NetworkSet, Node, PeerNodes, Profile, QosControls, SyncStatus, Update, Valid, WorkloadEndpoint,
-    WorkloadEndpointKey, WorkloadExtras,
+    BgpPeer, HostEndpoint, HostEndpointKey, Key, Labels, LiveMigration, MigrationParty, NamespacedName, NetworkSet,
+    Node, PeerNodes, Profile, QosControls, SyncStatus, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
+    WorkloadExtras,
 };
 use tortie_selector::Selector;
 
@@ -35,7 +35,7 @@ fn endpoint(id: [&str; 3], pairs: &[(&str, &str)]) -> Update {
     // Names that two endpoints of a node do not share.
     let number: u32 = id.concat().bytes().map(u32::from).sum();
     let endpoint = WorkloadEndpoint {
-        iface: Some(IfaceName::new(format!("cali{number}"))),
+        iface: Some(format!("cali{number}").parse().unwrap()),
         labels: labels(pairs),
         ipv4_nets: [format!("10.0.{}.{}/32", number / 256, number % 256).parse().unwrap()].into_iter().collect(),
         ..WorkloadEndpoint::default()
@@ -229,7 +229,7 @@ fn a_mesh_has_a_set_from_the_start_and_only_pods_in_it() {
     let Update::WorkloadEndpoint(pod_key, Some(value)) = pod else { panic!("{pod:?}") };
     let value = WorkloadEndpoint { profiles: ["kns.ns".into()].into(), ..WorkloadEndpoint::clone(&value) };
     graph.on_update(Update::WorkloadEndpoint(pod_key.clone(), Some(Valid::new(value).unwrap())));
-    let host = HostEndpoint { iface: Some("eth0".into()), labels: labels(&mesh), ..HostEndpoint::default() };
+    let host = HostEndpoint { iface: Some("eth0".parse().unwrap()), labels: labels(&mesh), ..HostEndpoint::default() };
     let host_key = HostEndpointKey { host: HOST.into(), name: "eth0".into() };
     graph.on_update(Update::HostEndpoint(host_key.clone(), Some(Valid::new(host).unwrap())));
     let nets =

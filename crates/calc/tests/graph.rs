@@ -27,7 +27,7 @@ fn flush(graph: &mut Graph) -> Vec<DesiredUpdate> {
 
 fn endpoint(pod: &str, label: &str) -> Update {
     let endpoint = WorkloadEndpoint {
-        iface: Some("cali0".into()),
+        iface: Some("cali0".parse().unwrap()),
         labels: Labels::from_pairs([("a", label)]).unwrap(),
         ..WorkloadEndpoint::default()
     };
@@ -83,7 +83,7 @@ fn hosts_are_counted_once_however_they_are_mentioned() {
     let mut graph = graph();
     for (host, workload) in [("n1", "a"), ("n1", "b"), ("n2", "c")] {
         let key = WorkloadEndpointKey::new(host, "k8s", workload, "eth0");
-        let value = WorkloadEndpoint { iface: Some("cali1".into()), ..WorkloadEndpoint::default() };
+        let value = WorkloadEndpoint { iface: Some("cali1".parse().unwrap()), ..WorkloadEndpoint::default() };
         let update = Update::WorkloadEndpoint(key, Some(Valid::new(value).unwrap()));
         graph.on_update(update.clone());
         graph.on_update(update);
@@ -116,7 +116,7 @@ fn a_policy_recreated_in_one_batch_is_updated_not_removed() {
 fn pod(name: &str, namespace: &str) -> Update {
     let labels = [("a", "x"), ("projectcalico.org/namespace", namespace)];
     let endpoint = WorkloadEndpoint {
-        iface: Some("cali1".into()),
+        iface: Some("cali1".parse().unwrap()),
         labels: Labels::from_pairs(labels).unwrap(),
         ..WorkloadEndpoint::default()
     };
@@ -202,7 +202,7 @@ fn workloads_that_send_from_foreign_addresses_count_as_absent_unless_they_may() 
             ..WorkloadExtras::default()
         };
         let endpoint = WorkloadEndpoint {
-            iface: Some("cali1".into()),
+            iface: Some("cali1".parse().unwrap()),
             extras: Some(Box::new(extras)),
             ..WorkloadEndpoint::default()
         };

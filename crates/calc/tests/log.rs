@@ -41,7 +41,7 @@ fn policy(selector: &str) -> Update {
 
 fn endpoint(app: &str) -> Update {
     let endpoint = WorkloadEndpoint {
-        iface: Some("cali1".into()),
+        iface: Some("cali1".parse().unwrap()),
         labels: Labels::from_pairs([("app", app)]).unwrap(),
         ..WorkloadEndpoint::default()
     };

@@ -73,7 +73,7 @@ fn key(pod: usize) -> WorkloadEndpointKey {
 fn pod_with(number: usize, a: &str) -> Update {
     let address = std::net::Ipv4Addr::from_bits(0x0a00_0000 + u32::try_from(number).unwrap());
     let endpoint = WorkloadEndpoint {
-        iface: Some(format!("cali{number}").as_str().into()),
+        iface: Some(format!("cali{number}").parse().unwrap()),
         labels: Labels::from_pairs([("a", a)]).unwrap(),
         profiles: [ProfileName::new("kns.shop")].into(),
         ipv4_nets: [tortie_model::Cidr::host(address.into())].into_iter().collect(),

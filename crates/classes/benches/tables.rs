@@ -12,8 +12,8 @@ use tortie_model::desired::{
     TierPolicies, WorkloadEndpointState,
 };
 use tortie_model::{
-    Cidr, Direction, EntityMatch, Family, HostEndpoint, HostEndpointName, Hostname, IfaceName, IpSetId, PolicyId,
-    PolicyKind, PortSpec, Protocol, Rule, RuleAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
+    Cidr, Direction, EntityMatch, Family, HostEndpoint, HostEndpointName, Hostname, IpSetId, PolicyId, PolicyKind,
+    PortSpec, Protocol, Rule, RuleAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
 };
 
 /// Builds without optimizations are only tried, a twentieth of the size that is in the names.
@@ -322,7 +322,7 @@ fn add_nodes(classes: &mut Classes) {
             ingress: Arc::clone(&ids),
             egress: Arc::clone(&ids),
         };
-        let endpoint = HostEndpoint { iface: Some(IfaceName::new("*")), ..HostEndpoint::default() };
+        let endpoint = HostEndpoint { iface: Some("*".parse().unwrap()), ..HostEndpoint::default() };
         let state = HostEndpointState {
             endpoint: endpoint.into(),
             forward_tiers: [tier].into(),

@@ -7,7 +7,9 @@ use ahash::AHashMap;
 use smallvec::SmallVec;
 use tortie_evaluate::{Layer, Settings, UpdateError};
 use tortie_model::desired::{DesiredUpdate, HostEndpointState, Policy, Profile, WorkloadEndpointState};
-use tortie_model::{AdminState, Cidr, Direction, HostEndpointName, Hostname, IpSetId, WorkloadEndpointId};
+use tortie_model::{
+    AdminState, Cidr, Direction, HostEndpointName, HostInterface, Hostname, IpSetId, WorkloadEndpointId,
+};
 
 use crate::addresses::Addresses;
 use crate::budget::Budget;
@@ -218,7 +220,7 @@ impl Classes {
                 };
                 groups.acquire(GroupKey::new((layer, direction), tiers, &state.endpoint.profiles), owners)
             });
-            let has_all_interfaces = state.endpoint.iface.as_ref().is_some_and(|iface| iface.as_str() == "*");
+            let has_all_interfaces = state.endpoint.iface == Some(HostInterface::All);
             Host { addresses, has_all_interfaces, groups }
         });
         let before = match new {

@@ -11,7 +11,7 @@ use tortie_model::desired::{
     WorkloadEndpointState,
 };
 use tortie_model::{
-    HostEndpoint, IfaceName, PolicyId, PolicyKind, Rule, RuleAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
+    HostEndpoint, PolicyId, PolicyKind, Rule, RuleAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
 };
 use tortie_rules::{Marks, RulesConfig};
 
@@ -58,14 +58,14 @@ fn updates() -> Result<Vec<DesiredUpdate>, Box<dyn Error>> {
     for (name, address) in [("cali1", "10.65.0.1/32"), ("cali2", "10.65.0.2/32")] {
         let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: name.into(), endpoint: "eth0".into() };
         let endpoint = WorkloadEndpoint {
-            iface: Some(IfaceName::from(name)),
+            iface: Some(name.parse()?),
             ipv4_nets: [address.parse()?].into_iter().collect(),
             ..WorkloadEndpoint::default()
         };
         let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers: Arc::clone(&tiers), computed: None };
         updates.push(DesiredUpdate::WorkloadEndpoint(id, state));
     }
-    let endpoint = HostEndpoint { iface: Some("eth0".into()), ..HostEndpoint::default() };
+    let endpoint = HostEndpoint { iface: Some("eth0".parse()?), ..HostEndpoint::default() };
     let state = HostEndpointState {
         endpoint: endpoint.into(),
         tiers: Arc::clone(&tiers),

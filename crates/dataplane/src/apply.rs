@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tortie_ipsets::{Report, Resync};
-use tortie_iptables::{ChainName, ChainProblem, InterfaceName, Table, TableError};
+use tortie_iptables::{ChainName, ChainProblem, Table, TableError};
 use tortie_model::{Direction, Family};
 use tortie_rules::names::{policy_chain, profile_chain};
 
@@ -421,7 +421,6 @@ impl Dataplane {
             }
         }
         for (address, interface, error) in routes.iter().flat_map(RouteTable::failed_flushes) {
-            let interface = interface.and_then(|interface| InterfaceName::try_from(interface).ok());
             let waiting = interface.and_then(|interface| self.managers.workloads.owner(interface));
             let waiting = waiting.map(|(id, _)| id.clone());
             problems.push(DataplaneProblem::Conntrack { address, waiting, error: error.clone() });

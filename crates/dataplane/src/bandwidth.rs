@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha512};
 use tortie_model::desired::WorkloadEndpointState;
-use tortie_model::{IfaceName, QosControls};
+use tortie_model::{InterfaceName, QosControls};
 
 use crate::device::{Device, DeviceChange, DeviceKind};
 use crate::kernel::Links;
@@ -19,7 +19,6 @@ use crate::report::{BandwidthProblem, DataplaneProblem};
 
 /// What the devices that limit what comes from workloads are called, before a hash of the interface's name.
 pub(crate) const IFB_PREFIX: &str = "bwcali";
-const MAX_NAME: usize = 15;
 const IFB: &str = "ifb";
 /// How long a packet may wait.
 const LATENCY_MS: u64 = 25;
@@ -94,10 +93,10 @@ impl Limits {
 /// The limits of all workload interfaces.
 #[derive(Debug, Default)]
 pub(crate) struct Bandwidth {
-    wanted: BTreeMap<IfaceName, Limits>,
+    wanted: BTreeMap<InterfaceName, Limits>,
     /// Interfaces that are not known to be as wanted.
-    dirty: BTreeSet<IfaceName>,
-    failures: BTreeMap<IfaceName, BandwidthProblem>,
+    dirty: BTreeSet<InterfaceName>,
+    failures: BTreeMap<InterfaceName, BandwidthProblem>,
     checked: Option<Duration>,
     retry_at: Option<Duration>,
     /// Devices without an interface that needs them were removed.
@@ -106,22 +105,22 @@ pub(crate) struct Bandwidth {
 
 impl Bandwidth {
     /// Takes note of the endpoint that an interface has now.
-    pub(crate) fn on_owner(&mut self, interface: &IfaceName, owner: Option<&WorkloadEndpointState>) {
+    pub(crate) fn on_owner(&mut self, interface: InterfaceName, owner: Option<&WorkloadEndpointState>) {
         let qos = owner.and_then(|state| state.endpoint.extras.as_ref()?.qos.as_ref());
         let limits = qos.filter(|qos| qos.ingress_bandwidth > 0 || qos.egress_bandwidth > 0).cloned().map(Limits);
         // What an earlier process left is looked for on every interface.
-        if self.wanted.get(interface) != limits.as_ref() || !self.swept {
-            self.dirty.insert(interface.clone());
+        if self.wanted.get(&interface) != limits.as_ref() || !self.swept {
+            self.dirty.insert(interface);
         }
         match limits {
-            Some(limits) => self.wanted.insert(interface.clone(), limits),
-            None => self.wanted.remove(interface),
+            Some(limits) => self.wanted.insert(interface, limits),
+            None => self.wanted.remove(&interface),
         };
     }
 
-    pub(crate) fn on_link(&mut self, interface: &IfaceName) {
-        if self.wanted.contains_key(interface) {
-            self.dirty.insert(interface.clone());
+    pub(crate) fn on_link(&mut self, interface: InterfaceName) {
+        if self.wanted.contains_key(&interface) {
+            self.dirty.insert(interface);
         }
     }
 
@@ -152,7 +151,7 @@ impl Bandwidth {
         let now = kernel.now();
         if self.next(now, refresh).is_some_and(|wait| wait.is_zero()) {
             self.retry_at = None;
-            self.dirty.extend(self.wanted.keys().cloned().chain(self.failures.keys().cloned()));
+            self.dirty.extend(self.wanted.keys().chain(self.failures.keys()));
         }
         if !self.dirty.is_empty() && !kernel.is_stopping() {
             self.checked = Some(now);
@@ -160,26 +159,27 @@ impl Bandwidth {
                 Ok(qdiscs) => self.bring_all(kernel, links, &qdiscs),
                 Err(error) => {
                     let found = kernel_problem("qdiscs cannot be read")(error);
-                    self.failures.extend(self.dirty.iter().map(|interface| (interface.clone(), found.clone())));
+                    self.failures.extend(self.dirty.iter().map(|interface| (*interface, found.clone())));
                 }
             }
             self.retry_at = (!self.failures.is_empty()).then_some(now + retry);
         }
-        problems.extend(self.failures.iter().map(|(interface, error)| DataplaneProblem::Bandwidth {
-            interface: interface.clone(),
-            error: error.clone(),
-        }));
+        problems.extend(
+            self.failures
+                .iter()
+                .map(|(interface, error)| DataplaneProblem::Bandwidth { interface: *interface, error: error.clone() }),
+        );
     }
 
     fn bring_all(&mut self, kernel: &mut dyn Links, links: &KnownLinks, qdiscs: &[Qdisc]) {
         for interface in std::mem::take(&mut self.dirty) {
             self.failures.remove(&interface);
             let limits = self.wanted.get(&interface);
-            let result = match links.get(interface.as_str()) {
+            let result = match links.get(interface) {
                 // It takes its limits with it, but not the device behind it.
-                None if limits.is_none() => remove_ifb(kernel, &ifb_name(interface.as_str())),
+                None if limits.is_none() => remove_ifb(kernel, ifb_name(interface)),
                 None => Ok(()),
-                Some(link) => bring(kernel, &interface, link.index, limits, qdiscs),
+                Some(link) => bring(kernel, interface, link.index, limits, qdiscs),
             };
             if let Err(problem) = result {
                 self.failures.insert(interface, problem);
@@ -187,10 +187,10 @@ impl Bandwidth {
         }
         let mut swept = true;
         if !self.swept {
-            let needed: BTreeSet<String> = self.wanted.keys().map(|interface| ifb_name(interface.as_str())).collect();
-            let is_left = |name: &&IfaceName| name.as_str().starts_with(IFB_PREFIX) && !needed.contains(name.as_str());
+            let needed: BTreeSet<InterfaceName> = self.wanted.keys().copied().map(ifb_name).collect();
+            let is_left = |name: &InterfaceName| name.as_str().starts_with(IFB_PREFIX) && !needed.contains(name);
             for name in links.iter().map(|(name, _)| name).filter(is_left) {
-                swept &= remove_ifb(kernel, name.as_str()).is_ok();
+                swept &= remove_ifb(kernel, name).is_ok();
             }
         }
         self.swept = swept;
@@ -199,7 +199,7 @@ impl Bandwidth {
 
 fn bring(
     kernel: &mut dyn Links,
-    interface: &IfaceName,
+    interface: InterfaceName,
     index: u32,
     limits: Option<&Limits>,
     qdiscs: &[Qdisc],
@@ -242,7 +242,7 @@ fn set_bucket(
 
 fn redirect(
     kernel: &mut dyn Links,
-    interface: &IfaceName,
+    interface: InterfaceName,
     device: &Device,
     bucket: TokenBucket,
     qdiscs: &[Qdisc],
@@ -253,8 +253,7 @@ fn redirect(
     if incoming.is_some_and(|qdisc| qdisc.kind == QdiscKind::Clsact) {
         return Err(BandwidthProblem::Foreign("clsact".to_owned()));
     }
-    let name = ifb_name(interface.as_str());
-    let ifb = make_ifb(kernel, &name, device.mtu)?;
+    let ifb = make_ifb(kernel, ifb_name(interface), device.mtu)?;
     set_bucket(kernel, ifb.index, Some(bucket), qdiscs)?;
     if incoming.is_none() {
         kernel
@@ -273,13 +272,13 @@ fn redirect(
 
 fn stop_redirecting(
     kernel: &mut dyn Links,
-    interface: &IfaceName,
+    interface: InterfaceName,
     device: &Device,
     qdiscs: &[Qdisc],
 ) -> Result<(), BandwidthProblem> {
-    let name = ifb_name(interface.as_str());
+    let name = ifb_name(interface);
     let has_ingress = qdiscs.iter().any(|qdisc| qdisc.interface == device.index && qdisc.kind == QdiscKind::Ingress);
-    let found = kernel.device(&name).map_err(kernel_problem("its device cannot be read"))?;
+    let found = kernel.device(name.as_str()).map_err(kernel_problem("its device cannot be read"))?;
     if has_ingress && let Some(ifb) = &found {
         let redirections = kernel.redirections(device.index).map_err(kernel_problem("filters cannot be read"))?;
         if redirections.iter().all(|to| *to == Some(ifb.index)) {
@@ -287,26 +286,26 @@ fn stop_redirecting(
                 .map_err(kernel_problem("a redirection cannot be removed"))?;
         }
     }
-    if found.is_some() { remove_ifb(kernel, &name) } else { Ok(()) }
+    if found.is_some() { remove_ifb(kernel, name) } else { Ok(()) }
 }
 
-fn make_ifb(kernel: &mut dyn Links, name: &str, mtu: u32) -> Result<Device, BandwidthProblem> {
+fn make_ifb(kernel: &mut dyn Links, name: InterfaceName, mtu: u32) -> Result<Device, BandwidthProblem> {
     let is_ifb = |device: &Device| device.kind == DeviceKind::Other(IFB.to_owned());
     let read = || kernel_problem("its device cannot be read");
     let make = || kernel_problem("its device cannot be made");
-    let device = match kernel.device(name).map_err(read())? {
+    let device = match kernel.device(name.as_str()).map_err(read())? {
         Some(device) => device,
         None => {
             let kind = DeviceKind::Other(IFB.to_owned());
-            match kernel.change_device(&DeviceChange::Create { name: name.into(), mac: None, kind }) {
+            match kernel.change_device(&DeviceChange::Create { name, mac: None, kind }) {
                 Ok(()) | Err(KernelError::Exists) => {}
                 Err(error) => return Err(make()(error)),
             }
-            kernel.device(name).map_err(read())?.ok_or_else(|| make()(KernelError::NotFound))?
+            kernel.device(name.as_str()).map_err(read())?.ok_or_else(|| make()(KernelError::NotFound))?
         }
     };
     if !is_ifb(&device) {
-        return Err(BandwidthProblem::Foreign(name.to_owned()));
+        return Err(BandwidthProblem::Foreign(name.to_string()));
     }
     if device.mtu != mtu {
         kernel.change_device(&DeviceChange::SetMtu(device.index, mtu)).map_err(make())?;
@@ -317,8 +316,10 @@ fn make_ifb(kernel: &mut dyn Links, name: &str, mtu: u32) -> Result<Device, Band
     Ok(device)
 }
 
-fn remove_ifb(kernel: &mut dyn Links, name: &str) -> Result<(), BandwidthProblem> {
-    let Some(device) = kernel.device(name).map_err(kernel_problem("its device cannot be read"))? else { return Ok(()) };
+fn remove_ifb(kernel: &mut dyn Links, name: InterfaceName) -> Result<(), BandwidthProblem> {
+    let Some(device) = kernel.device(name.as_str()).map_err(kernel_problem("its device cannot be read"))? else {
+        return Ok(());
+    };
     if device.kind != DeviceKind::Other(IFB.to_owned()) {
         return Ok(());
     }
@@ -334,9 +335,11 @@ fn ignore_missing(result: Result<(), KernelError>) -> Result<(), KernelError> {
 }
 
 /// The device that limits what comes from an interface: a prefix and the beginning of a hash, as Felix has it.
-fn ifb_name(interface: &str) -> String {
-    let hash = Sha512::digest(interface).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    format!("{IFB_PREFIX}{hash}").chars().take(MAX_NAME).collect()
+#[expect(clippy::expect_used, reason = "a prefix with digits behind it, as long as a name can be")]
+fn ifb_name(interface: InterfaceName) -> InterfaceName {
+    let hash = Sha512::digest(interface.as_str()).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let name: String = format!("{IFB_PREFIX}{hash}").chars().take(InterfaceName::MAX_LEN).collect();
+    name.parse().expect("a short word")
 }
 
 #[cfg(test)]

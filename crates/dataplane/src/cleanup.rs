@@ -2,7 +2,7 @@
 
 use tortie_ipsets::{IpSets, Resync};
 use tortie_iptables::{Backend, CommitCounter, Features, Programs, Purpose, Reconciler, ReconcilerConfig, Table};
-use tortie_model::{Family, IfaceName};
+use tortie_model::{Family, InterfaceName};
 
 use crate::device::{self, DeviceChange, DeviceKind};
 use crate::drive::{self, SetCounters, TableOutcome};
@@ -17,7 +17,7 @@ pub struct CleanupConfig {
     /// The implementations of iptables that are installed, for each family that the kernel has, and their programs.
     pub tables: Vec<(Family, Backend, Programs)>,
     /// All interfaces that exist, with their indices.
-    pub interfaces: Vec<(IfaceName, u32)>,
+    pub interfaces: Vec<(InterfaceName, u32)>,
     /// Beginnings of the names of workload interfaces, `InterfacePrefix`.
     pub workload_prefixes: Vec<String>,
 }
@@ -65,12 +65,12 @@ pub fn cleanup(kernel: &mut dyn Kernel, config: &CleanupConfig) -> CleanupReport
 
 /// Removes VXLAN devices, and with them what they know of other nodes.
 fn remove_devices(kernel: &mut dyn Links, report: &mut CleanupReport) {
-    for name in [device::VXLAN_V4, device::VXLAN_V6] {
-        let found = match kernel.device(name) {
+    for name in [device::VXLAN_V4, device::VXLAN_V6].map(InterfaceName::from_static) {
+        let found = match kernel.device(name.as_str()) {
             Ok(found) => found.filter(|found| matches!(found.kind, DeviceKind::Vxlan(_))),
             Err(error) => {
                 let error = DeviceProblem::Kernel { what: "it cannot be read", error };
-                report.problems.push(DataplaneProblem::Device { name: name.into(), error });
+                report.problems.push(DataplaneProblem::Device { name, error });
                 continue;
             }
         };
@@ -80,7 +80,7 @@ fn remove_devices(kernel: &mut dyn Links, report: &mut CleanupReport) {
             Err(KernelError::NotFound) => {}
             Err(error) => {
                 let error = DeviceProblem::Kernel { what: "it cannot be removed", error };
-                report.problems.push(DataplaneProblem::Device { name: name.into(), error });
+                report.problems.push(DataplaneProblem::Device { name, error });
             }
         }
     }

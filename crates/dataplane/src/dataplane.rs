@@ -7,7 +7,7 @@ use std::time::Duration;
 use tortie_ipsets::{Member, Report, SetType};
 use tortie_iptables::{ChainName, CommitCounter, Features, InterfaceName};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{AdminState, Family, HostEndpointName, IfaceName, IpSetId, WorkloadEndpointId};
+use tortie_model::{AdminState, Family, HostEndpointName, IpSetId, WorkloadEndpointId};
 use tortie_nftables::{RuleCount, Table as NftablesTable};
 use tortie_rules::names::static_set;
 use tortie_rules::{PolicyBy, Renderer, WorkloadsBy};
@@ -162,10 +162,10 @@ impl Dataplane {
         for change in self.links.apply(event) {
             self.timers.dirty = true;
             match change {
-                LinkChange::State(name) => self.on_link_state(&name),
+                LinkChange::State(name) => self.on_link_state(name),
                 LinkChange::Addresses(name) => {
-                    self.ways.on_addresses(&name);
-                    if !is_workload(&self.config.rules.workload_prefixes, name.as_str()) {
+                    self.ways.on_addresses(name);
+                    if !is_workload(&self.config.rules.workload_prefixes, name) {
                         self.managers.nodes.on_addresses();
                         self.managers.hosts.on_links();
                     }
@@ -174,11 +174,11 @@ impl Dataplane {
         }
     }
 
-    fn on_link_state(&mut self, name: &IfaceName) {
+    fn on_link_state(&mut self, name: InterfaceName) {
         self.managers.places.on_link(name);
         self.managers.flow_offload.iter_mut().for_each(FlowOffload::on_link);
         self.ways.on_link(name);
-        if !is_workload(&self.config.rules.workload_prefixes, name.as_str()) {
+        if !is_workload(&self.config.rules.workload_prefixes, name) {
             self.managers.hosts.on_links();
         }
     }
@@ -188,8 +188,8 @@ impl Dataplane {
     pub fn on_links_in_sync(&mut self) {
         self.timers.dirty = true;
         if self.gates.links {
-            let names: Vec<IfaceName> = self.links.iter().map(|(name, _)| name.clone()).collect();
-            names.iter().for_each(|name| self.on_link_state(name));
+            let names: Vec<InterfaceName> = self.links.iter().map(|(name, _)| name).collect();
+            names.into_iter().for_each(|name| self.on_link_state(name));
         }
         self.gates.links = true;
     }
@@ -457,15 +457,14 @@ impl Dataplane {
                 managers.places.on_owner(interface, managers.workloads.owner(interface), nets);
                 continue;
             }
-            if !is_workload(&self.config.rules.workload_prefixes, interface.as_str()) {
+            if !is_workload(&self.config.rules.workload_prefixes, interface) {
                 continue;
             }
             let addresses = owner.into_iter().flat_map(|state| state.endpoint.nets());
             let addresses: Vec<Ipv4Addr> = addresses.filter_map(|net| as_ipv4(net.address())).collect();
             self.output.set_own_addresses(interface, &addresses);
-            let name = IfaceName::from(interface);
             self.ways.sysctls.on_owner(interface, owner.map(|state| !allowed_prefixes(state).is_empty()));
-            self.ways.bandwidth.on_owner(&name, owner);
+            self.ways.bandwidth.on_owner(interface, owner);
             self.complete_way(interface);
         }
     }
@@ -492,11 +491,11 @@ impl Dataplane {
             let is_ready = view.interface.is_some_and(|interface| {
                 let is_there = match managers.places.is_used() {
                     true => managers.places.has_all(interface),
-                    false => self.links.is_up(interface.as_str()) && !self.ways.sysctls.is_pending(interface),
+                    false => self.links.is_up(interface) && !self.ways.sysctls.is_pending(interface),
                 };
                 is_there
                     && !self.policy.gates.iter().any(|gate| gate.unconfirmed().contains(&interface))
-                    && !self.ways.routes.iter().any(|table| table.awaits_flush(interface.as_str()))
+                    && !self.ways.routes.iter().any(|table| table.awaits_flush(interface))
             });
             let is_active = view.state.endpoint.state == AdminState::Active;
             if view.has_it && is_active && is_ready && can_reach_workloads { Up } else { Down }
@@ -517,7 +516,7 @@ impl Dataplane {
         };
         let mut resolved: BTreeMap<&HostEndpointName, EndpointStatus> = BTreeMap::new();
         for (interface, name) in managers.hosts.interfaces() {
-            let is_up = self.links.is_up(interface.as_str());
+            let is_up = self.links.is_up(interface);
             let status = host(name, is_up, resolved.get(name).copied());
             resolved.insert(name, status);
         }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use tortie_model::{Cidr, IfaceName, Mac};
+use tortie_model::{Cidr, InterfaceName, Mac};
 
 /// VXLAN over IPv4 (`felix/dataplane/linux/dataplanedefs`).
 pub(crate) const VXLAN_V4: &str = "vxlan.calico";
@@ -72,7 +72,7 @@ pub enum DeviceChange {
     /// Make a device; [`KernelError::Exists`](crate::KernelError::Exists) if there is one of that name.
     Create {
         /// Its name.
-        name: IfaceName,
+        name: InterfaceName,
         /// Its Ethernet address, if it is to have a certain one.
         mac: Option<Mac>,
         /// What kind.

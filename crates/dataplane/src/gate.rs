@@ -68,8 +68,3 @@ impl PolicyGate {
         self.hosts_unconfirmed
     }
 }
-
-/// Whether the interface of this name is among those.
-pub(crate) fn holds(held: &BTreeSet<InterfaceName>, interface: &str) -> bool {
-    InterfaceName::new(interface).is_ok_and(|interface| held.contains(&interface))
-}

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tortie_model::{Cidr, Family, IfaceName};
+use tortie_model::{Cidr, Family, InterfaceName};
 use tortie_netfilter::{Command, Outcome};
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
@@ -275,13 +275,13 @@ pub trait Links: Clock {
     ///
     /// # Errors
     /// If that fails. Only called if [`TunnelsConfig::checksum_offload_broken`](crate::TunnelsConfig) is set.
-    fn disable_checksum_offload(&mut self, interface: u32, name: &IfaceName) -> Result<(), KernelError>;
+    fn disable_checksum_offload(&mut self, interface: u32, name: InterfaceName) -> Result<(), KernelError>;
 
     /// Has the packets that a device receives handled by dedicated threads (`/sys/class/net/*/threaded`), or not.
     ///
     /// # Errors
     /// If the kernel refuses; [`KernelError::NotFound`] if it knows of no such threads, or of no such device.
-    fn set_threaded(&mut self, device: &IfaceName, is_threaded: bool) -> Result<(), KernelError>;
+    fn set_threaded(&mut self, device: InterfaceName, is_threaded: bool) -> Result<(), KernelError>;
 
     /// All queueing disciplines.
     ///

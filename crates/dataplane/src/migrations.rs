@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tortie_iptables::InterfaceName;
 use tortie_model::desired::WorkloadEndpointState;
-use tortie_model::{AdminState, Cidr, IfaceName, Mac};
+use tortie_model::{AdminState, Cidr, Mac};
 
 use crate::config::RoutePriority;
 use crate::dataplane::Dataplane;
@@ -25,13 +25,13 @@ pub struct AnnouncementWatch {
     /// The index of the interface.
     pub index: u32,
     /// Its name.
-    pub interface: IfaceName,
+    pub interface: InterfaceName,
 }
 
 impl AnnouncementWatch {
     /// A watch of an interface.
     #[must_use]
-    pub fn new(number: u64, index: u32, interface: IfaceName) -> Self {
+    pub fn new(number: u64, index: u32, interface: InterfaceName) -> Self {
         Self { number, index, interface }
     }
 }
@@ -40,8 +40,8 @@ impl Dataplane {
     /// Where announcements of virtual machines are expected. Changes with what is desired, and with interfaces.
     pub fn announcement_watches(&self) -> impl Iterator<Item = AnnouncementWatch> {
         self.managers.migrations.awaited().filter_map(|(id, number)| {
-            let interface = IfaceName::from(self.managers.workloads.interface(id)?);
-            let index = self.links.get(interface.as_str())?.index;
+            let interface = self.managers.workloads.interface(id)?;
+            let index = self.links.get(interface)?.index;
             Some(AnnouncementWatch { number, index, interface })
         })
     }
@@ -74,8 +74,7 @@ impl Dataplane {
         let config = &self.config.routes;
         let mut live = Vec::new();
         for watch in self.announcement_watches().filter(|_| config.enabled) {
-            let Ok(interface) = InterfaceName::try_from(&watch.interface) else { continue };
-            let Some((_, state)) = self.managers.workloads.owner(interface) else { continue };
+            let Some((_, state)) = self.managers.workloads.owner(watch.interface) else { continue };
             let wanted = self.destinations(state);
             let is_found = self.config.families.iter().any(|family| {
                 let [elevated, normal] =
@@ -116,7 +115,7 @@ impl Dataplane {
 
     /// Brings the way to whoever has a workload interface up to date.
     pub(crate) fn complete_way(&mut self, interface: InterfaceName) {
-        if self.managers.places.is_used() || !is_workload(&self.config.rules.workload_prefixes, interface.as_str()) {
+        if self.managers.places.is_used() || !is_workload(&self.config.rules.workload_prefixes, interface) {
             return;
         }
         let owner = self.managers.workloads.owner(interface);
@@ -125,11 +124,10 @@ impl Dataplane {
         let destinations = reached.map(|(state, _)| self.destinations(state)).unwrap_or_default();
         let priority = reached.map(|(_, priority)| priority).unwrap_or_default();
         let entries = reached.map(|(state, _)| static_entries(state)).unwrap_or_default();
-        let name = IfaceName::from(interface);
         for table in &mut self.ways.routes {
-            table.set(&name, destinations.iter().copied(), priority);
+            table.set(interface, destinations.iter().copied(), priority);
         }
-        self.ways.neighbours.set(&name, entries);
+        self.ways.neighbours.set(interface, entries);
     }
 
     /// What a workload is reached at.

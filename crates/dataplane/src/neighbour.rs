@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use tortie_model::{IfaceName, Mac};
+use tortie_model::{InterfaceName, Mac};
 
 use crate::device::FdbEntry;
 
@@ -56,9 +56,9 @@ pub enum ProxyNeighbourChange {
 #[allow(clippy::exhaustive_structs, reason = "implementers of a kernel construct them")]
 pub struct AddressPlace {
     /// The interface that packets to the address leave by.
-    pub interface: IfaceName,
+    pub interface: InterfaceName,
     /// If that is a bridge, its port behind which the address is.
-    pub port: Option<IfaceName>,
+    pub port: Option<InterfaceName>,
     /// The index of the port, or else of the interface.
     pub index: u32,
 }

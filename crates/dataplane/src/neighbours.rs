@@ -5,10 +5,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tortie_iptables::InterfaceName;
-use tortie_model::{Family, IfaceName, Mac};
+use tortie_model::{Family, Mac};
 use tortie_netfilter::delta::Delta;
 
-use crate::gate::holds;
 use crate::kernel::Neighbours;
 use crate::kernel_error::KernelError;
 use crate::links::KnownLinks;
@@ -20,10 +19,10 @@ use crate::report::DataplaneProblem;
 #[derive(Debug)]
 pub(crate) struct StaticNeighbours {
     enabled: bool,
-    wanted: BTreeMap<IfaceName, BTreeMap<IpAddr, Mac>>,
-    dirty: BTreeSet<IfaceName>,
+    wanted: BTreeMap<InterfaceName, BTreeMap<IpAddr, Mac>>,
+    dirty: BTreeSet<InterfaceName>,
     entries: Delta<(u32, IpAddr), Mac>,
-    indices: BTreeMap<IfaceName, u32>,
+    indices: BTreeMap<InterfaceName, u32>,
     must_read: bool,
     retry_at: Option<Duration>,
 }
@@ -42,22 +41,22 @@ impl StaticNeighbours {
     }
 
     /// Wants exactly these entries on an interface.
-    pub(crate) fn set(&mut self, interface: &IfaceName, entries: BTreeMap<IpAddr, Mac>) {
-        if !self.enabled || self.wanted.get(interface).is_some_and(|old| *old == entries) {
+    pub(crate) fn set(&mut self, interface: InterfaceName, entries: BTreeMap<IpAddr, Mac>) {
+        if !self.enabled || self.wanted.get(&interface).is_some_and(|old| *old == entries) {
             return;
         }
         if entries.is_empty() {
-            self.wanted.remove(interface);
+            self.wanted.remove(&interface);
         } else {
-            self.wanted.insert(interface.clone(), entries);
+            self.wanted.insert(interface, entries);
         }
-        self.dirty.insert(interface.clone());
+        self.dirty.insert(interface);
     }
 
     /// An interface came, went, or changed its state.
-    pub(crate) fn on_link(&mut self, interface: &IfaceName) {
-        if self.wanted.contains_key(interface) {
-            self.dirty.insert(interface.clone());
+    pub(crate) fn on_link(&mut self, interface: InterfaceName) {
+        if self.wanted.contains_key(&interface) {
+            self.dirty.insert(interface);
             self.must_read = true;
         }
     }
@@ -86,7 +85,7 @@ impl StaticNeighbours {
         problems: &mut Vec<DataplaneProblem>,
     ) {
         for interface in std::mem::take(&mut self.dirty) {
-            self.resolve(&interface, links);
+            self.resolve(interface, links);
         }
         let anything_wanted = self.entries.desired_len() > 0;
         if !self.enabled || !anything_wanted {
@@ -110,7 +109,7 @@ impl StaticNeighbours {
         let writes: Vec<Neighbour> = self
             .entries
             .pending_writes()
-            .filter(|((interface, _), _)| !links.name(*interface).is_some_and(|name| holds(held, name.as_str())))
+            .filter(|((interface, _), _)| !links.name(*interface).is_some_and(|name| held.contains(&name)))
             .map(|((interface, address), write)| Neighbour {
                 interface: *interface,
                 address: *address,
@@ -135,18 +134,18 @@ impl StaticNeighbours {
         self.retry_at = failed.then(|| kernel.now());
     }
 
-    fn resolve(&mut self, interface: &IfaceName, links: &KnownLinks) {
-        if let Some(index) = self.indices.remove(interface) {
+    fn resolve(&mut self, interface: InterfaceName, links: &KnownLinks) {
+        if let Some(index) = self.indices.remove(&interface) {
             let old: Vec<_> = self.entries.iter_desired().map(|(key, _)| *key).filter(|(i, _)| *i == index).collect();
             for key in old {
                 self.entries.remove_desired(&key);
             }
         }
-        let (Some(link), Some(entries)) = (links.get(interface.as_str()), self.wanted.get(interface)) else { return };
+        let (Some(link), Some(entries)) = (links.get(interface), self.wanted.get(&interface)) else { return };
         if !link.is_up {
             return;
         }
-        self.indices.insert(interface.clone(), link.index);
+        self.indices.insert(interface, link.index);
         for (address, mac) in entries {
             self.entries.set_desired((link.index, *address), *mac);
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tortie_ipsets::{CommandFailure, SetFailure, UpdateError};
 use tortie_iptables::{Table, TableError, TableStats};
 use tortie_model::{
-    Direction, Family, HostEndpointName, IfaceName, IpSetId, PolicyId, ProfileName, WorkloadEndpointId,
+    Direction, Family, HostEndpointName, InterfaceName, IpSetId, PolicyId, ProfileName, WorkloadEndpointId,
 };
 use tortie_rules::RuleProblem;
 
@@ -229,7 +229,7 @@ pub enum DataplaneProblem {
     #[error("addresses of {interface} cannot be read: {error}")]
     Subnets {
         /// Its name.
-        interface: IfaceName,
+        interface: InterfaceName,
         /// What the kernel said.
         error: KernelError,
     },
@@ -253,7 +253,7 @@ pub enum DataplaneProblem {
     #[error("device {name}: {error}")]
     Device {
         /// Its name.
-        name: IfaceName,
+        name: InterfaceName,
         /// What is wrong.
         error: DeviceProblem,
     },
@@ -294,7 +294,7 @@ pub enum DataplaneProblem {
     #[error("bandwidth of {interface}: {error}")]
     Bandwidth {
         /// The workload's interface.
-        interface: IfaceName,
+        interface: InterfaceName,
         /// What is wrong.
         error: BandwidthProblem,
     },
@@ -382,23 +382,23 @@ impl fmt::Display for Reduction {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointProblem {
-    /// It has no interface; nothing is programmed.
-    #[error("no interface is given")]
+    /// It has no interface, or one whose name is none; nothing is programmed.
+    #[error("no interface of a usable name is given")]
     NoInterface,
-    /// Its interface has a name that no interface can have; nothing is programmed.
+    /// Its interface has the name of a folder of sysctls; nothing is programmed.
     #[error("`{0}` cannot be the name of an interface")]
-    BadInterface(IfaceName),
+    BadInterface(InterfaceName),
     /// Another endpoint has the same interface; this one waits until that one is gone.
     #[error("interface {interface} belongs to {other}")]
     Shadowed {
         /// The interface.
-        interface: IfaceName,
+        interface: InterfaceName,
         /// The endpoint that has it.
         other: WorkloadEndpointId,
     },
     /// Its interface does not look like a workload's: it gets neither routes nor sysctls, and no rule leads to it.
     #[error("interface {0} has none of the prefixes of workload interfaces")]
-    ForeignInterface(IfaceName),
+    ForeignInterface(InterfaceName),
     /// No interface of this node leads to its address; what comes from or goes to that is denied.
     #[error("no interface of this node leads to {0}, so that its packets are denied")]
     NotFound(IpAddr),
@@ -407,7 +407,7 @@ pub enum EndpointProblem {
     #[error(
         "interface {0} has none of the prefixes of workload interfaces, so that unknown workloads there are let through"
     )]
-    UnguardedInterface(IfaceName),
+    UnguardedInterface(InterfaceName),
     /// It asks for something that is not done for workloads that are told apart by address.
     #[error("{0} has no effect on workloads that are told apart by address")]
     WithoutEffect(&'static str),

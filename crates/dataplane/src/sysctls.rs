@@ -143,7 +143,7 @@ impl SysctlSettings {
         for (interface, may_spoof) in interfaces {
             let is_pending = self.pending.contains(&interface);
             // Once it is up, the news comes.
-            if !(is_pending || read_all) || !links.is_up(interface.as_str()) {
+            if !(is_pending || read_all) || !links.is_up(interface) {
                 continue;
             }
             let rp_filter = if may_spoof { OFF.to_owned() } else { self.default_rp_filter(kernel) };

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tortie_model::{Cidr, Family, IfaceName, Mac};
+use tortie_model::{Cidr, Family, InterfaceName, Mac};
 
 use crate::device::{Device, DeviceChange, DeviceKind};
 use crate::kernel::Links;
@@ -42,7 +42,7 @@ pub(crate) struct DeviceSpec {
 /// A tunnel device and its addresses of one family.
 #[derive(Debug)]
 pub(crate) struct TunnelDevice {
-    name: IfaceName,
+    name: InterfaceName,
     family: Family,
     /// The only kind of device of this name that is removed; `None` for any.
     kind: Option<DeviceKind>,
@@ -60,7 +60,7 @@ struct Failure {
 }
 
 impl TunnelDevice {
-    pub(crate) fn new(name: IfaceName, family: Family) -> Self {
+    pub(crate) fn new(name: InterfaceName, family: Family) -> Self {
         Self { name, family, kind: None, wanted: Wanted::Unknown(None), dirty: true, checked: None, failure: None }
     }
 
@@ -69,8 +69,8 @@ impl TunnelDevice {
         Self { kind: Some(kind), ..self }
     }
 
-    pub(crate) fn name(&self) -> &IfaceName {
-        &self.name
+    pub(crate) const fn name(&self) -> InterfaceName {
+        self.name
     }
 
     pub(crate) const fn is_wanted(&self) -> bool {
@@ -125,7 +125,7 @@ impl TunnelDevice {
             _ => None,
         };
         let found = failure.or(reason);
-        problems.extend(found.map(|error| DataplaneProblem::Device { name: self.name.clone(), error: error.clone() }));
+        problems.extend(found.map(|error| DataplaneProblem::Device { name: self.name, error: error.clone() }));
     }
 
     fn configure(&self, kernel: &mut dyn Links) -> Result<(), DeviceProblem> {
@@ -166,7 +166,7 @@ impl TunnelDevice {
         self.set_address(kernel, &device, spec.address)?;
         // So it is without this.
         let checksums = if spec.no_checksum_offload {
-            let result = kernel.disable_checksum_offload(device.index, &self.name);
+            let result = kernel.disable_checksum_offload(device.index, self.name);
             result.map_err(problem("its checksum offload cannot be switched off"))
         } else {
             Ok(())
@@ -198,7 +198,7 @@ impl TunnelDevice {
 
     fn create(&self, kernel: &mut dyn Links, spec: &DeviceSpec) -> Result<Device, DeviceProblem> {
         let what = "it cannot be made";
-        let (name, kind) = (self.name.clone(), spec.kind.clone());
+        let (name, kind) = (self.name, spec.kind.clone());
         let result = kernel.change_device(&DeviceChange::Create { name, mac: spec.mac, kind });
         match (self.find(kernel)?, result) {
             // The kernel makes one of the kind by itself when it is asked for the first time, and somebody else may have.

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tortie_model::{Family, IfaceName, Mac};
+use tortie_model::{Family, InterfaceName, Mac};
 use tortie_netfilter::delta::Delta;
 
 use crate::device::FdbEntry;
@@ -19,7 +19,7 @@ use crate::routes::BATCH;
 #[derive(Debug)]
 pub(crate) struct VtepEntries {
     family: Family,
-    device: IfaceName,
+    device: InterfaceName,
     neighbours: Delta<IpAddr, Mac>,
     destinations: Delta<Mac, IpAddr>,
     /// The device that the entries were read of.
@@ -30,7 +30,7 @@ pub(crate) struct VtepEntries {
 }
 
 impl VtepEntries {
-    pub(crate) fn new(family: Family, device: IfaceName) -> Self {
+    pub(crate) fn new(family: Family, device: InterfaceName) -> Self {
         Self {
             family,
             device,
@@ -81,7 +81,7 @@ impl VtepEntries {
         problems: &mut Vec<DataplaneProblem>,
     ) {
         self.retry_at = None;
-        let Some(link) = links.get(self.device.as_str()).filter(|link| link.is_up && is_wanted) else {
+        let Some(link) = links.get(self.device).filter(|link| link.is_up && is_wanted) else {
             self.interface = None;
             return;
         };

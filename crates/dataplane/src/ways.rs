@@ -2,7 +2,7 @@
 
 use tortie_iptables::InterfaceName;
 use tortie_model::desired::{DesiredUpdate, HostMetadata, Route, Vtep, WireguardPeer};
-use tortie_model::{Cidr, Family, Hostname, IfaceName};
+use tortie_model::{Cidr, Family, Hostname};
 
 use crate::bandwidth::Bandwidth;
 use crate::config::DataplaneConfig;
@@ -123,27 +123,25 @@ impl Ways {
     }
 
     /// The addresses of an interface changed.
-    pub(crate) fn on_addresses(&mut self, name: &IfaceName) {
+    pub(crate) fn on_addresses(&mut self, name: InterfaceName) {
         self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_addresses(name));
         self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_link(name));
-        if !is_workload(&self.workload_prefixes, name.as_str()) {
+        if !is_workload(&self.workload_prefixes, name) {
             self.overlays.iter_mut().for_each(|overlay| overlay.on_link(name));
         }
     }
 
     /// An interface came, went, or changed its state.
-    pub(crate) fn on_link(&mut self, name: &IfaceName) {
+    pub(crate) fn on_link(&mut self, name: InterfaceName) {
         self.routes.iter_mut().for_each(|table| table.on_link(name));
         self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_link(name));
         self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_link(name));
-        if !is_workload(&self.workload_prefixes, name.as_str()) {
+        if !is_workload(&self.workload_prefixes, name) {
             self.overlays.iter_mut().for_each(|overlay| overlay.on_link(name));
             return;
         }
         self.neighbours.on_link(name);
         self.bandwidth.on_link(name);
-        if let Ok(interface) = InterfaceName::try_from(name) {
-            self.sysctls.on_link(interface);
-        }
+        self.sysctls.on_link(name);
     }
 }

@@ -21,9 +21,7 @@ use tortie_lab::pods::{Lab, LabOptions, Pod, interface_name};
 use tortie_model::desired::{
     DesiredUpdate, IpSetType, IpSetUpdate, Members, Policy, RuleSets, Rules, TierPolicies, WorkloadEndpointState,
 };
-use tortie_model::{
-    Family, IfaceName, IpPool, PolicyId, PolicyKind, Rule, RuleAction, WorkloadEndpoint, WorkloadEndpointId,
-};
+use tortie_model::{Family, IpPool, PolicyId, PolicyKind, Rule, RuleAction, WorkloadEndpoint, WorkloadEndpointId};
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
 use tortie_rules::{Marks, RulesConfig};
@@ -141,7 +139,7 @@ fn updates(interfaces: [&str; 2]) -> Vec<DesiredUpdate> {
     let tier = TierPolicies { name: "default".into(), default_action: None, ingress: Arc::clone(&ids), egress: ids };
     for name in interfaces {
         let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: name.into(), endpoint: "eth0".into() };
-        let endpoint = WorkloadEndpoint { iface: Some(IfaceName::from(name)), ..WorkloadEndpoint::default() };
+        let endpoint = WorkloadEndpoint { iface: Some(name.parse().unwrap()), ..WorkloadEndpoint::default() };
         let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers: [tier.clone()].into(), computed: None };
         updates.push(DesiredUpdate::WorkloadEndpoint(id, state));
     }
@@ -163,7 +161,7 @@ fn dataplane(backend: Backend, interfaces: [&str; 2], sweep: Option<Backend>) ->
     config.iptables.sweep = Family::ALL.into_iter().filter_map(|family| Some((family, sweep?))).collect();
     let mut dataplane = Dataplane::new(config);
     updates(interfaces).into_iter().for_each(|update| dataplane.on_update(update));
-    dataplane.on_link(LinkEvent::Up { name: interfaces[0].into(), index: 7 });
+    dataplane.on_link(LinkEvent::Up { name: interfaces[0].parse().unwrap(), index: 7 });
     dataplane.on_update(DesiredUpdate::InSync);
     dataplane.on_links_in_sync();
     dataplane
@@ -204,7 +202,7 @@ kernel_test! {
                     (Family::V4, backend, programs(Family::V4)),
                     (Family::V6, backend, programs(Family::V6)),
                 ],
-                interfaces: vec![("cali1".into(), 7)],
+                interfaces: vec![("cali1".parse().unwrap(), 7)],
                 workload_prefixes: vec!["cali".to_owned()],
             };
             let report = cleanup(&mut kernel, &wanted);

@@ -41,7 +41,7 @@ fn pod() -> DesiredUpdate {
     let both: Arc<[PolicyId]> = [policy_id()].into();
     let name = TierName::default_tier();
     let tier = TierPolicies { name, default_action: None, ingress: Arc::clone(&both), egress: both };
-    let endpoint = WorkloadEndpoint { iface: Some("cali1".into()), ..WorkloadEndpoint::default() };
+    let endpoint = WorkloadEndpoint { iface: Some("cali1".parse().unwrap()), ..WorkloadEndpoint::default() };
     let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers: [tier].into(), computed: None };
     DesiredUpdate::WorkloadEndpoint(pod_id(), state)
 }
@@ -131,7 +131,7 @@ fn rules_that_an_edit_leaves_keep_their_counters() {
 #[test]
 fn an_edit_writes_no_counter_of_a_rule_that_it_leaves() {
     let mut node = Node::new(NodeSettings::default());
-    node.on_interface(Interface { name: "cali1".into(), index: 1, addresses: Vec::new() });
+    node.on_interface(Interface { name: "cali1".parse().unwrap(), index: 1, addresses: Vec::new() });
     let outbound = [rule(RuleAction::Allow, 80)];
     let before = policy(&[rule(RuleAction::Allow, 80), rule(RuleAction::Allow, 81)], &outbound);
     for update in [before.clone(), pod(), DesiredUpdate::InSync] {

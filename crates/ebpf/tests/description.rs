@@ -73,7 +73,7 @@ fn id(name: &str) -> WorkloadEndpointId {
 
 fn workload(name: &str, interface: &str, policy: &str) -> DesiredUpdate {
     let endpoint = WorkloadEndpoint {
-        iface: Some(interface.into()),
+        iface: Some(interface.parse().unwrap()),
         ipv4_nets: [Cidr::host([10, 0, 0, 1].into())].into(),
         ..WorkloadEndpoint::default()
     };
@@ -82,7 +82,7 @@ fn workload(name: &str, interface: &str, policy: &str) -> DesiredUpdate {
 }
 
 fn host(name: &str, interface: &str) -> DesiredUpdate {
-    let endpoint = HostEndpoint { iface: Some(interface.into()), ..HostEndpoint::default() };
+    let endpoint = HostEndpoint { iface: Some(interface.parse().unwrap()), ..HostEndpoint::default() };
     let tiers: Arc<[TierPolicies]> = [tier("web")].into();
     let state = HostEndpointState {
         endpoint: endpoint.into(),

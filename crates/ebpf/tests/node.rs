@@ -50,13 +50,13 @@ fn workload(name: &str, interface: &str) -> DesiredUpdate {
         ingress: [policy_id(name)].into(),
         egress: [].into(),
     };
-    let endpoint = WorkloadEndpoint { iface: Some(interface.into()), ..WorkloadEndpoint::default() };
+    let endpoint = WorkloadEndpoint { iface: Some(interface.parse().unwrap()), ..WorkloadEndpoint::default() };
     let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers: [tier].into(), computed: None };
     DesiredUpdate::WorkloadEndpoint(workload_id(name), state)
 }
 
 fn interface(name: &str, index: u32) -> Interface {
-    Interface { name: name.into(), index, addresses: Vec::new() }
+    Interface { name: name.parse().unwrap(), index, addresses: Vec::new() }
 }
 
 /// A node and its maps, with everything written at once.
@@ -134,7 +134,7 @@ fn workload_of(namespace: &str, name: &str, interface: &str, allowed: &[Cidr]) -
     let tier = TierPolicies { name: TierName::default_tier(), default_action: None, ingress, egress: [].into() };
     let extras = WorkloadExtras { allowed_source_prefixes: allowed.into(), ..WorkloadExtras::default() };
     let endpoint = WorkloadEndpoint {
-        iface: Some(interface.into()),
+        iface: Some(interface.parse().unwrap()),
         profiles: [ProfileName::new(format!("kns.{namespace}"))].into(),
         extras: Some(extras.into()),
         ..WorkloadEndpoint::default()
@@ -247,7 +247,7 @@ fn a_group_that_lacks_something_is_closed_alone() {
 #[test]
 fn an_index_and_a_name_are_whose_they_were_told_to_be_last() {
     let host = HostEndpointState {
-        endpoint: HostEndpoint { iface: Some("eth0".into()), ..HostEndpoint::default() }.into(),
+        endpoint: HostEndpoint { iface: Some("eth0".parse().unwrap()), ..HostEndpoint::default() }.into(),
         tiers: [].into(),
         untracked_tiers: [].into(),
         pre_dnat_tiers: [].into(),
@@ -289,7 +289,7 @@ fn a_workload_sends_from_what_it_is_allowed_now() {
     let pod = |address: &str, allowed: &str| {
         let allowed_source_prefixes = [allowed.parse().unwrap()].into();
         let endpoint = WorkloadEndpoint {
-            iface: Some("cali1".into()),
+            iface: Some("cali1".parse().unwrap()),
             ipv4_nets: [address.parse().unwrap()].into(),
             extras: Some(WorkloadExtras { allowed_source_prefixes, ..WorkloadExtras::default() }.into()),
             ..WorkloadEndpoint::default()
@@ -343,7 +343,7 @@ fn roots_tell_whether_an_endpoint_that_is_there_has_untracked_policy() {
             egress: [].into(),
         };
         let state = HostEndpointState {
-            endpoint: HostEndpoint { iface: Some(interface.into()), ..HostEndpoint::default() }.into(),
+            endpoint: HostEndpoint { iface: Some(interface.parse().unwrap()), ..HostEndpoint::default() }.into(),
             tiers: [].into(),
             untracked_tiers: if has_untracked { [tier].into() } else { [].into() },
             pre_dnat_tiers: [].into(),

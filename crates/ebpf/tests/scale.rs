@@ -91,7 +91,7 @@ fn workload(pod: u32, policies: impl Iterator<Item = u32>) -> DesiredUpdate {
     let tier =
         TierPolicies { name: TierName::default_tier(), default_action: None, ingress: Arc::clone(&ids), egress: ids };
     let endpoint = WorkloadEndpoint {
-        iface: Some(format!("cali{pod}").as_str().into()),
+        iface: Some(format!("cali{pod}").parse().unwrap()),
         ipv4_nets: [Cidr::host(address(pod))].into(),
         ..WorkloadEndpoint::default()
     };
@@ -136,7 +136,7 @@ fn maps_of_a_node_with_5000_policies() {
     let mut node = Node::new(NodeSettings::default());
     (0..LOCAL).for_each(|pod| {
         node.on_interface(Interface {
-            name: format!("cali{pod}").as_str().into(),
+            name: format!("cali{pod}").parse().unwrap(),
             index: 10 + pod,
             addresses: Vec::new(),
         });
@@ -154,7 +154,7 @@ fn maps_of_a_node_with_5000_policies() {
     measure("another that is like it", &mut node, of_new.clone().map(|set| delta(set, &[[10, 7, 7, 7].into()], &[])));
     measure("and gone", &mut node, of_new.map(|set| delta(set, &[], &[new])));
     let local = workload(LOCAL, 0..20);
-    node.on_interface(Interface { name: format!("cali{LOCAL}").as_str().into(), index: 9, addresses: Vec::new() });
+    node.on_interface(Interface { name: format!("cali{LOCAL}").parse().unwrap(), index: 9, addresses: Vec::new() });
     measure("a pod is added here", &mut node, [local]);
     let wide = |added| {
         let nets = Members::Nets(vec!["10.0.0.0/9".parse().unwrap()]);
@@ -191,7 +191,7 @@ fn maps_of_a_policy_with_many_rules() {
     for count in [100, 1_000, 10_000, 30_000] {
         let before = resident_mib();
         let mut node = Node::new(NodeSettings::default());
-        node.on_interface(Interface { name: "cali0".into(), index: 10, addresses: Vec::new() });
+        node.on_interface(Interface { name: "cali0".parse().unwrap(), index: 10, addresses: Vec::new() });
         measure(&format!("{count} rules"), &mut node, many_rules(count));
         println!("{} MiB resident, {} before", resident_mib(), before);
         let rule = many_rules(count - 1).into_iter().take(1);
@@ -239,7 +239,7 @@ fn a_workload_that_5000_policies_are_about_has_room() {
     for ports in [Ports::Own, Ports::Range, Ports::WideRange] {
         let before = resident_mib();
         let mut node = Node::new(NodeSettings::default());
-        node.on_interface(Interface { name: "cali0".into(), index: 10, addresses: Vec::new() });
+        node.on_interface(Interface { name: "cali0".parse().unwrap(), index: 10, addresses: Vec::new() });
         let policies = (0..POLICIES).map(|number| policy_with_ports(number, ports));
         let all = sets().chain(policies).chain([workload(0, 0..POLICIES), DesiredUpdate::InSync]);
         measure(&format!("15,000 rules, {ports:?}"), &mut node, all);
@@ -258,7 +258,7 @@ fn a_workload_that_5000_policies_are_about_has_room() {
 fn maps_of_addresses_of_which_no_two_are_alike() {
     for addresses in [1_000_u32, 10_000, 50_000, ADDRESSES] {
         let mut node = Node::new(NodeSettings::default());
-        node.on_interface(Interface { name: "cali0".into(), index: 10, addresses: Vec::new() });
+        node.on_interface(Interface { name: "cali0".parse().unwrap(), index: 10, addresses: Vec::new() });
         let mut members = vec![Vec::new(); APPS as usize];
         for number in 0..addresses {
             for place in 0..10_u32 {

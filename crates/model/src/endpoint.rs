@@ -1,9 +1,11 @@
 //! Workload endpoints, host endpoints and network sets.
 
+use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, LazyLock};
+use std::str::FromStr;
+use std::sync::Arc;
 
-use crate::{Cidr, CidrList, IfaceName, Labels, Mac, ProfileName, Protocol, ShortList};
+use crate::{Cidr, CidrList, InterfaceName, InvalidName, Labels, Mac, ProfileName, Protocol, ShortList};
 
 /// Whether an endpoint is to carry traffic at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -103,8 +105,9 @@ pub struct WorkloadEndpoint {
     /// Whether it may carry traffic.
     #[cfg_attr(feature = "serde", serde(default = "AdminState::unstated"))]
     pub state: AdminState,
-    /// The host-side interface; `None` is invalid on the node that hosts it.
-    pub iface: Option<IfaceName>,
+    /// The host-side interface; `None` if it has no name that rules can be written with: the node that hosts the endpoint
+    /// programs nothing for it.
+    pub iface: Option<InterfaceName>,
     /// The workload's Ethernet address.
     pub mac: Option<Mac>,
     /// The profiles, most specific first.
@@ -157,11 +160,12 @@ impl WorkloadEndpoint {
     }
 
     /// What a node needs of an endpoint that another node hosts: what selectors, IP sets and routes are made of, what
-    /// validation looks at, and what its name was made from, which endpoints share. Interface, Ethernet address, address translations, limits and annotations are left to the
-    /// host; the interface becomes the same short text for all, so that an endpoint without one stays invalid.
+    /// validation looks at, and what its name was made from, which endpoints share. Interface, Ethernet address, address
+    /// translations, limits and annotations are left to the host; the interface gets the same name for all, since readers
+    /// refuse endpoints without one.
     #[must_use]
     pub fn for_other_node(self) -> Self {
-        static REMOTE: LazyLock<IfaceName> = LazyLock::new(|| IfaceName::new("remote"));
+        const REMOTE: InterfaceName = InterfaceName::from_static("remote");
         let extras = self.extras.map(|extras| WorkloadExtras {
             allowed_source_prefixes: extras.allowed_source_prefixes,
             address_source: extras.address_source,
@@ -169,7 +173,7 @@ impl WorkloadEndpoint {
         });
         let extras = extras.unwrap_or_default();
         Self {
-            iface: self.iface.filter(|iface| !iface.as_str().is_empty()).map(|_| REMOTE.clone()),
+            iface: Some(REMOTE),
             mac: None,
             extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),
             ..self
@@ -177,12 +181,49 @@ impl WorkloadEndpoint {
     }
 }
 
+/// The interfaces of a host endpoint by name.
+///
+/// ```
+/// use tortie_model::HostInterface;
+/// let uplink: HostInterface = "eth0".parse()?;
+/// assert_eq!(uplink, HostInterface::Named("eth0".parse()?));
+/// assert_eq!("*".parse(), Ok(HostInterface::All));
+/// assert_eq!(HostInterface::All.to_string(), "*");
+/// # Ok::<(), tortie_net::InvalidName>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HostInterface {
+    /// All interfaces of the host, `*` as text.
+    All,
+    /// One interface.
+    Named(InterfaceName),
+}
+
+impl fmt::Display for HostInterface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("*"),
+            Self::Named(name) => name.fmt(f),
+        }
+    }
+}
+
+impl FromStr for HostInterface {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        if text == "*" { Ok(Self::All) } else { text.parse().map(Self::Named) }
+    }
+}
+
+tortie_net::serde_text!(HostInterface, tortie_net::de_text);
+
 /// An interface of the host itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct HostEndpoint {
-    /// The interface; `*` stands for all of the host's, `None` for the one that has an expected address.
-    pub iface: Option<IfaceName>,
+    /// The interface; `None` stands for the one that has an expected address.
+    pub iface: Option<HostInterface>,
     /// Expected IPv4 addresses.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
     pub expected_ipv4: Box<[IpAddr]>,

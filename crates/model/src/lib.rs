@@ -75,14 +75,14 @@ mod valid;
 mod value;
 
 pub use tortie_net::{
-    Budget, Cause, Cidr, CidrIter, CidrList, CidrParseError, Family, IfaceName, IpSetId, Ledger, Mac, MacParseError,
-    NamedProtocol, Protocol, parse_address, with_causes,
+    Budget, Cause, Cidr, CidrIter, CidrList, CidrParseError, Family, InterfaceName, InvalidName, IpSetId, Ledger, Mac,
+    MacParseError, NamedProtocol, Protocol, parse_address, with_causes,
 };
 
 pub use bgp_peer::{BgpPeer, PeerNodes};
 pub use endpoint::{
-    AddressSource, AdminState, EndpointPort, HostEndpoint, NatMapping, NetworkSet, QosControls, WorkloadEndpoint,
-    WorkloadExtras,
+    AddressSource, AdminState, EndpointPort, HostEndpoint, HostInterface, NatMapping, NetworkSet, QosControls,
+    WorkloadEndpoint, WorkloadExtras,
 };
 pub use extras::{Extras, Seldom};
 pub use ids::{

@@ -14,7 +14,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::{HostEndpoint, NetworkSet, Node, Policy, Profile, ProfileRules, Protocol, WorkloadEndpoint};
+use crate::{HostEndpoint, InterfaceName, NetworkSet, Node, Policy, Profile, ProfileRules, Protocol, WorkloadEndpoint};
 
 /// A value that passed its checks; cheap to clone.
 ///
@@ -36,10 +36,11 @@ use crate::{HostEndpoint, NetworkSet, Node, Policy, Profile, ProfileRules, Proto
 /// ```
 /// use tortie_model::{Reason, Valid, WorkloadEndpoint};
 ///
-/// let endpoint = WorkloadEndpoint { iface: Some("a name that no kernel takes".into()), ..WorkloadEndpoint::default() };
+/// let endpoint = WorkloadEndpoint { iface: Some("all".parse()?), ..WorkloadEndpoint::default() };
 /// let error = Valid::new(endpoint).unwrap_err();
 /// assert_eq!((error.resource, error.field.as_str()), ("WorkloadEndpoint", "name"));
 /// assert!(matches!(error.reason, Reason::InterfaceName(_)));
+/// # Ok::<(), tortie_net::InvalidName>(())
 /// ```
 #[derive(Debug, PartialEq, Eq)]
 pub struct Valid<T>(Arc<T>);
@@ -74,7 +75,7 @@ impl<T: Validate> Valid<T> {
         value.validate().map(|()| Self(value))
     }
 
-    /// Checks a value of a datastore as Felix does, which accepts more: interface names of workloads that no kernel takes,
+    /// Checks a value of a datastore as Felix does, which accepts more: workloads without a usable interface name,
     /// labels that no selector names, host endpoints that match no interface, and policies that are both untracked and
     /// pre-DNAT, which are untracked.
     ///
@@ -84,7 +85,7 @@ impl<T: Validate> Valid<T> {
     /// ```
     /// use tortie_model::{Valid, WorkloadEndpoint};
     ///
-    /// let endpoint = WorkloadEndpoint { iface: Some("a name that no kernel takes".into()), ..WorkloadEndpoint::default() };
+    /// let endpoint = WorkloadEndpoint { iface: None, ..WorkloadEndpoint::default() };
     /// assert!(Valid::new(endpoint.clone()).is_err());
     /// assert!(Valid::stored(endpoint).is_ok());
     /// ```
@@ -234,15 +235,15 @@ pub enum Reason {
     /// ICMP type 255.
     #[error("ICMP type 255 cannot be matched")]
     IcmpType,
-    /// A workload endpoint without an interface.
+    /// A workload endpoint without an interface, or whose interface has no usable name.
     #[error("a workload endpoint needs an interface")]
     MissingInterface,
     /// A host endpoint without an interface and without expected addresses, which would protect nothing.
     #[error("a host endpoint needs an interface or expected addresses")]
     NoHostInterface,
-    /// An interface name that the kernel would not take.
+    /// A name that no interface has, or, of a host endpoint, with other characters than `a–z A–Z 0–9 _ . -`.
     #[error("`{0}` is not the name of an interface")]
-    InterfaceName(Box<str>),
+    InterfaceName(InterfaceName),
     /// A name of other characters than `a–z A–Z 0–9 _ . -`, empty, or longer than 128 characters.
     #[error("`{0}` is not a valid name")]
     Name(Box<str>),

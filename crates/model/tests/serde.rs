@@ -161,7 +161,7 @@ fn addresses_are_read_in_canonical_form() {
 #[test]
 fn an_endpoint_without_a_state_carries_no_traffic() {
     let key = WorkloadEndpointKey::new("node", "k8s", "shop/db-0", "eth0");
-    let endpoint = WorkloadEndpoint { iface: Some("cali1".into()), ..WorkloadEndpoint::default() };
+    let endpoint = WorkloadEndpoint { iface: Some("cali1".parse().unwrap()), ..WorkloadEndpoint::default() };
     let update = Update::WorkloadEndpoint(key, Some(Valid::stored(endpoint).unwrap()));
     let mut json = serde_json::to_value(&update).unwrap();
     json["workload_endpoint"][1].as_object_mut().unwrap().remove("state").unwrap();
@@ -181,8 +181,7 @@ fn a_range_of_ports_has_no_other_fields_and_ends_last() {
 
 #[test]
 fn what_is_valid_in_a_datastore_is_valid_in_json() {
-    let endpoint =
-        WorkloadEndpoint { iface: Some("a name that no kernel takes".into()), ..WorkloadEndpoint::default() };
+    let endpoint = WorkloadEndpoint { iface: None, ..WorkloadEndpoint::default() };
     let key = WorkloadEndpointKey::new("node", "k8s", "shop/db-0", "eth0");
     let update = Update::WorkloadEndpoint(key, Some(Valid::stored(endpoint).unwrap()));
     let text = serde_json::to_string(&update).unwrap();

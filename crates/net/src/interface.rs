@@ -1,26 +1,20 @@
 //! Names of network interfaces.
 
-use crate::{InlineText, InvalidName};
-
-crate::text_id!(
-    /// What somebody else calls a network interface of the host: a datastore, where `*` can stand for all of them, or the
-    /// kernel. Any text; what is written for the kernel takes an [`InterfaceName`].
-    ///
-    /// ```
-    /// use tortie_net::{IfaceName, InterfaceName};
-    /// let told = IfaceName::new("cali12345678901");
-    /// let name = InterfaceName::try_from(&told)?;
-    /// assert_eq!(IfaceName::from(name), told);
-    /// assert!(InterfaceName::try_from(&IfaceName::new("a name that no interface can have")).is_err());
-    /// # Ok::<(), tortie_net::InvalidName>(())
-    /// ```
-    IfaceName
-);
+use crate::InlineText;
 
 crate::word_name!(
     /// The name of a network interface: at most 15 bytes (`IFNAMSIZ` with its terminator).
     ///
-    /// A trailing `+` is refused: `iptables` would read it as a wildcard. So is `/`, which the kernel does not take.
+    /// A trailing `+` is refused: `iptables` would read it as a wildcard. So is `/`, which the kernel does not take. The
+    /// kernel takes some names that are refused here, such as `é` and `!x`: rules cannot be written about these.
+    ///
+    /// ```
+    /// use tortie_net::InterfaceName;
+    /// let name: InterfaceName = "cali12345678901".parse()?;
+    /// assert_eq!(name.as_str(), "cali12345678901");
+    /// assert!("a name that no interface can have".parse::<InterfaceName>().is_err());
+    /// # Ok::<(), tortie_net::InvalidName>(())
+    /// ```
     InterfaceName, 15, "interface"
 );
 
@@ -34,20 +28,6 @@ impl InterfaceName {
             rest = after;
         }
         true
-    }
-}
-
-impl TryFrom<&IfaceName> for InterfaceName {
-    type Error = InvalidName;
-
-    fn try_from(name: &IfaceName) -> Result<Self, InvalidName> {
-        Self::new(name.as_str())
-    }
-}
-
-impl From<InterfaceName> for IfaceName {
-    fn from(name: InterfaceName) -> Self {
-        Self::from(name.as_str())
     }
 }
 

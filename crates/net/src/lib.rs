@@ -21,7 +21,7 @@ pub use cause::{Cause, with_causes};
 pub use cidr::{Cidr, CidrIter, CidrList, CidrParseError, parse_address};
 pub use family::Family;
 pub use inline_text::InlineText;
-pub use interface::{IfaceName, InterfaceName};
+pub use interface::InterfaceName;
 pub use ip_port::{IpPortMember, IpPortParseError};
 pub use ip_set::{IpSetId, IpSetName};
 pub use mac::{Mac, MacParseError};

@@ -12,12 +12,12 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 use tortie_model::{
     AddressSource, AdminState, BgpConfiguration, Cidr, ConfigName, EncapMode, EndpointPort, EndpointSlice,
-    EndpointSlicePort, EntityExtras, EntityMatch, Family, HostConfigKey, HostEndpoint, HostEndpointKey, HttpMatch,
-    HttpPath, Interner, IpPool, Key, Labels, Mac, NamedProtocol, NamespacedName, NatMapping, NetworkSet, Node,
-    NodeAddress, NodeAddressKind, NodeBgp, NodeTunnels, Order, OriginalMatch, Policy, PolicyId, PolicyKind,
-    PolicyTypes, PortSpec, Profile, ProfileName, ProfileRules, Protocol, QosControls, Rule, RuleAction, RuleExtras,
-    ScopedConfig, Service, ServiceAccountMatch, ServicePort, StagedAction, Tier, TierDefaultAction, Update, Valid,
-    Wireguard, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
+    EndpointSlicePort, EntityExtras, EntityMatch, Family, HostConfigKey, HostEndpoint, HostEndpointKey, HostInterface,
+    HttpMatch, HttpPath, InterfaceName, Interner, IpPool, Key, Labels, Mac, NamedProtocol, NamespacedName, NatMapping,
+    NetworkSet, Node, NodeAddress, NodeAddressKind, NodeBgp, NodeTunnels, Order, OriginalMatch, Policy, PolicyId,
+    PolicyKind, PolicyTypes, PortSpec, Profile, ProfileName, ProfileRules, Protocol, QosControls, Rule, RuleAction,
+    RuleExtras, ScopedConfig, Service, ServiceAccountMatch, ServicePort, StagedAction, Tier, TierDefaultAction, Update,
+    Valid, Wireguard, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
 };
 use tortie_resources::path;
 use tortie_resources::v1::{self, Decoded};
@@ -33,6 +33,10 @@ fn name() -> impl Strategy<Value = Arc<str>> {
 
 fn word() -> impl Strategy<Value = Arc<str>> {
     "[a-z][a-z0-9.-]{0,6}[a-z]".prop_map(Arc::from)
+}
+
+fn interface() -> impl Strategy<Value = InterfaceName> {
+    word().prop_map(|name| name.parse().unwrap())
 }
 
 fn boxed<T: std::fmt::Debug>(items: impl Strategy<Value = T>) -> impl Strategy<Value = Box<[T]>> {
@@ -273,7 +277,7 @@ fn workload_endpoint() -> impl Strategy<Value = WorkloadEndpoint> {
         },
     );
     (
-        (any::<bool>(), word(), option::of(any::<[u8; 6]>().prop_map(Mac))),
+        (any::<bool>(), option::of(interface()), option::of(any::<[u8; 6]>().prop_map(Mac))),
         (vec(net4(), 0..3), vec(net6(), 0..3)),
         (profiles(), labels(shared()), boxed(endpoint_port())),
         (option::of(name()), prop_oneof![Just(None), extras]),
@@ -282,7 +286,7 @@ fn workload_endpoint() -> impl Strategy<Value = WorkloadEndpoint> {
             |((active, iface, mac), (ipv4_nets, ipv6_nets), (profiles, labels, ports), (generate_name, extras))| {
                 WorkloadEndpoint {
                     state: if active { AdminState::Active } else { AdminState::Inactive },
-                    iface: Some((&*iface).into()),
+                    iface,
                     mac,
                     profiles,
                     ipv4_nets: ipv4_nets.into(),
@@ -298,13 +302,13 @@ fn workload_endpoint() -> impl Strategy<Value = WorkloadEndpoint> {
 
 fn host_endpoint() -> impl Strategy<Value = HostEndpoint> {
     (
-        option::of(word()),
+        option::of(prop_oneof![Just(HostInterface::All), interface().prop_map(HostInterface::Named)]),
         (boxed(v4()), boxed(v6())),
         (labels(shared()), profiles(), boxed(endpoint_port())),
         option::of(0..=63u8),
     )
         .prop_map(|(iface, (expected_ipv4, expected_ipv6), (labels, profiles, ports), dscp)| HostEndpoint {
-            iface: iface.map(|name| (&*name).into()),
+            iface,
             expected_ipv4,
             expected_ipv6,
             labels,

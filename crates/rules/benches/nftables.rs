@@ -14,7 +14,7 @@ use tortie_iptables::{
 use tortie_lab::kernel::again_in_user_namespace;
 use tortie_lab::netns::{Namespace, NetnsError};
 use tortie_lab::nft::Nft;
-use tortie_model::{AdminState, Cidr, Direction, Family, IfaceName, IpSetId, PolicyId, PolicyKind, TierDefaultAction};
+use tortie_model::{AdminState, Cidr, Direction, Family, IpSetId, PolicyId, PolicyKind, TierDefaultAction};
 use tortie_nftables::{Features, Table, TableConfig, TableId, Transaction};
 use tortie_rules::names::{ip_set_name as set_name, policy_chain};
 use tortie_rules::{HostDispatch, NftablesConfig, PacketFilter, PolicyGroup, Renderer, RulesConfig, TierGroups};
@@ -190,8 +190,7 @@ impl Node {
             ingress: own.map(group).collect(),
             egress: Vec::new(),
         };
-        let interface = IfaceName::from(Self::interface(number));
-        self.renderer.workload_endpoint(&interface, AdminState::Active, &[tier], &[], None)
+        self.renderer.workload_endpoint(Self::interface(number), AdminState::Active, &[tier], &[], None)
     }
 }
 

@@ -4,7 +4,7 @@
 //! the first character after their common prefix: one rule for each bin in the root chain, one for each name in the
 //! bin's own chain.
 
-use tortie_model::{AdminState, Direction, QosControls};
+use tortie_model::{AdminState, Direction, HostInterface, QosControls};
 use tortie_netfilter::{
     Action, Chain, ChainName, DispatchBy, InterfaceName, InterfacePattern, MapKey, MapKind, MapVerdict, Matches, Rule,
     Side, Table,
@@ -12,7 +12,7 @@ use tortie_netfilter::{
 
 use crate::config::{AllowAction, WorkloadsBy};
 use crate::endpoint::has_packet_rate;
-use crate::names::{EndpointChain, any_interface, chain, endpoint_chain};
+use crate::names::{EndpointChain, chain, endpoint_chain, host_endpoint};
 use crate::renderer::Renderer;
 
 /// Which of the dispatch chains of host endpoints.
@@ -172,7 +172,7 @@ impl Renderer {
         // Maps say it of all of them.
         let bins = Bins::new(interfaces.into_iter().filter(|_| !is_fast));
         let otherwise = |target| {
-            let any = any.then(|| Action::Goto(endpoint_chain(target, any_interface().as_str())));
+            let any = any.then(|| Action::Goto(endpoint_chain(target, host_endpoint(&HostInterface::All))));
             any.map(Rule::new).into_iter().collect::<Vec<Rule>>()
         };
         let mut chains = Vec::new();

@@ -1,13 +1,13 @@
 //! The chains of one endpoint: in which order tiers, policies and profiles are asked, and what happens when none of
 //! them answers (`felix/rules/endpoints.go`).
 
-use tortie_model::{AdminState, Direction, IfaceName, ProfileName, QosControls, TierDefaultAction};
+use tortie_model::{AdminState, Direction, HostInterface, InterfaceName, ProfileName, QosControls, TierDefaultAction};
 use tortie_netfilter::{
     Action, Chain, ChainName, ConntrackStates, MaskedMark, Matches, PacketRate, PortList, Protocol, Rule,
 };
 
 use crate::groups::{PolicyGroup, TierGroups};
-use crate::names::{EndpointChain, chain, endpoint_chain, full_endpoint_chain, profile_chain};
+use crate::names::{EndpointChain, chain, endpoint_chain, full_endpoint_chain, host_endpoint, profile_chain};
 use crate::nflog::{Verdict, end_of_tier_prefix, nflog, no_profile_prefix};
 use crate::renderer::Renderer;
 
@@ -55,7 +55,7 @@ impl Renderer {
     #[must_use]
     pub fn workload_endpoint(
         &self,
-        interface: &IfaceName,
+        interface: InterfaceName,
         state: AdminState,
         tiers: &[TierGroups],
         profiles: &[ProfileName],
@@ -81,11 +81,11 @@ impl Renderer {
         ];
         match state {
             AdminState::Active => {
-                kinds.map(|kind| self.endpoint(&kind, interface, EndpointPolicies { tiers, profiles, qos }))
+                kinds.map(|kind| self.endpoint(&kind, interface.as_str(), EndpointPolicies { tiers, profiles, qos }))
             }
             AdminState::Inactive => kinds.map(|kind| {
                 let rules = vec![Rule::new(self.deny()).comment("Endpoint admin disabled")];
-                chain_of(kind.chain, interface, rules)
+                chain_of(kind.chain, interface.as_str(), rules)
             }),
         }
     }
@@ -94,7 +94,7 @@ impl Renderer {
     #[must_use]
     pub fn host_endpoint_filter(
         &self,
-        interface: &IfaceName,
+        interface: HostInterface,
         tiers: &[TierGroups],
         forward_tiers: &[TierGroups],
         profiles: &[ProfileName],
@@ -104,7 +104,7 @@ impl Renderer {
         let forward = EndpointPolicies { tiers: forward_tiers, profiles: &[], qos: None };
         let host = |chain, stage, direction, failsafe, policies| {
             let kind = Kind { chain, stage, direction, failsafe, allow: allow(), guards_encapsulation: false };
-            self.endpoint(&kind, interface, policies)
+            self.endpoint(&kind, host_endpoint(&interface), policies)
         };
         let (ingress, egress) = (Direction::Ingress, Direction::Egress);
         [
@@ -120,7 +120,7 @@ impl Renderer {
     #[must_use]
     pub fn host_endpoint_mangle_egress(
         &self,
-        interface: &IfaceName,
+        interface: HostInterface,
         tiers: &[TierGroups],
         profiles: &[ProfileName],
     ) -> Chain {
@@ -132,12 +132,12 @@ impl Renderer {
             allow: Action::Return,
             guards_encapsulation: false,
         };
-        self.endpoint(&kind, interface, EndpointPolicies { tiers, profiles, qos: None })
+        self.endpoint(&kind, host_endpoint(&interface), EndpointPolicies { tiers, profiles, qos: None })
     }
 
     /// The `mangle` chain of a host endpoint for pre-DNAT policy.
     #[must_use]
-    pub fn host_endpoint_mangle_ingress(&self, interface: &IfaceName, pre_dnat_tiers: &[TierGroups]) -> Chain {
+    pub fn host_endpoint_mangle_ingress(&self, interface: HostInterface, pre_dnat_tiers: &[TierGroups]) -> Chain {
         let kind = Kind {
             chain: EndpointChain::FromHost,
             stage: Stage::PreDnat,
@@ -146,12 +146,16 @@ impl Renderer {
             allow: self.config().mangle_allow.action(),
             guards_encapsulation: false,
         };
-        self.endpoint(&kind, interface, EndpointPolicies { tiers: pre_dnat_tiers, profiles: &[], qos: None })
+        self.endpoint(
+            &kind,
+            host_endpoint(&interface),
+            EndpointPolicies { tiers: pre_dnat_tiers, profiles: &[], qos: None },
+        )
     }
 
     /// The `raw` chains of a host endpoint for untracked policy: to it, and from it.
     #[must_use]
-    pub fn host_endpoint_raw(&self, interface: &IfaceName, untracked_tiers: &[TierGroups]) -> [Chain; 2] {
+    pub fn host_endpoint_raw(&self, interface: HostInterface, untracked_tiers: &[TierGroups]) -> [Chain; 2] {
         [
             (EndpointChain::ToHost, Direction::Egress, chain::FAILSAFE_OUT),
             (EndpointChain::FromHost, Direction::Ingress, chain::FAILSAFE_IN),
@@ -165,18 +169,22 @@ impl Renderer {
                 allow: Action::Accept,
                 guards_encapsulation: false,
             };
-            self.endpoint(&kind, interface, EndpointPolicies { tiers: untracked_tiers, profiles: &[], qos: None })
+            self.endpoint(
+                &kind,
+                host_endpoint(&interface),
+                EndpointPolicies { tiers: untracked_tiers, profiles: &[], qos: None },
+            )
         })
     }
 
     /// The chain that marks a packet with its endpoint's number (IPVS); empty for an endpoint that got none.
     #[must_use]
-    pub fn set_endpoint_mark(&self, interface: &IfaceName, mark: Option<MaskedMark>) -> Chain {
+    pub fn set_endpoint_mark(&self, interface: InterfaceName, mark: Option<MaskedMark>) -> Chain {
         let rules = mark.map(|mark| Rule::new(Action::SetMaskedMark(mark))).into_iter().collect();
-        chain_of(EndpointChain::SetMark, interface, rules)
+        chain_of(EndpointChain::SetMark, interface.as_str(), rules)
     }
 
-    fn endpoint(&self, kind: &Kind, interface: &IfaceName, policies: EndpointPolicies<'_>) -> Chain {
+    fn endpoint(&self, kind: &Kind, interface: &str, policies: EndpointPolicies<'_>) -> Chain {
         let qos = policies.qos.map(|qos| QosLimits::new(qos, kind.direction));
         let mut rules = Vec::new();
         if let Some(rate) = qos.as_ref().and_then(|qos| qos.packet_rate) {
@@ -334,8 +342,8 @@ pub(crate) fn has_packet_rate(qos: Option<&QosControls>, direction: Direction) -
     qos.is_some_and(|qos| QosLimits::new(qos, direction).packet_rate.is_some())
 }
 
-fn chain_of(kind: EndpointChain, interface: &IfaceName, rules: Vec<Rule>) -> Chain {
-    let (name, full_name) = (endpoint_chain(kind, interface.as_str()), full_endpoint_chain(kind, interface.as_str()));
+fn chain_of(kind: EndpointChain, interface: &str, rules: Vec<Rule>) -> Chain {
+    let (name, full_name) = (endpoint_chain(kind, interface), full_endpoint_chain(kind, interface));
     Chain { name, full_name, rules }
 }
 

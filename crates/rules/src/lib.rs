@@ -80,13 +80,13 @@
 //!         chains.extend(rendered.into_iter().flat_map(|policy| [policy.inbound, policy.outbound]));
 //!     }
 //!     let endpoint = &workload.endpoint;
-//!     let interface = endpoint.iface.as_ref().ok_or("a workload without an interface")?;
+//!     let interface = endpoint.iface.ok_or("a workload without an interface")?;
 //!     let selector_of = |id| policies.get(id).map(|policy| &*policy.selector);
 //!     let tiers: Vec<_> = workload.tiers.iter().map(|tier| TierGroups::of(tier, selector_of)).collect();
 //!     let groups = tiers.iter().flat_map(|tier| tier.ingress.iter().chain(&tier.egress));
 //!     chains.extend(groups.map(|group| renderer.policy_group(group)));
 //!     chains.extend(renderer.workload_endpoint(interface, endpoint.state, &tiers, &endpoint.profiles, None));
-//!     chains.extend(renderer.workload_dispatch([InterfaceName::try_from(interface)?]));
+//!     chains.extend(renderer.workload_dispatch([interface]));
 //!     Ok(chains)
 //! }
 //!
@@ -127,7 +127,7 @@
 //! #     ingress: [id.clone()].into(),
 //! #     egress: [].into(),
 //! # };
-//! # let endpoint = WorkloadEndpoint { iface: Some("cali1".into()), ..WorkloadEndpoint::default() };
+//! # let endpoint = WorkloadEndpoint { iface: Some("cali1".parse().unwrap()), ..WorkloadEndpoint::default() };
 //! # let (endpoint, tiers) = (Arc::new(endpoint), [tier].into());
 //! # let workload = WorkloadEndpointState { endpoint, tiers, ..WorkloadEndpointState::default() };
 //! # let policies = BTreeMap::from([(id, policy)]);

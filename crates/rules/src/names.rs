@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha3::{Digest as _, Sha3_224};
-use tortie_model::{Direction, IfaceName, PolicyId, ProfileName};
+use tortie_model::{Direction, HostInterface, PolicyId, ProfileName};
 pub use tortie_netfilter::ip_set_name;
 use tortie_netfilter::{ChainName, ChainPrefix, limited_id};
 
@@ -153,11 +153,14 @@ impl EndpointChain {
     }
 }
 
-/// The pseudo interface of a host endpoint that stands for every interface of the host
+/// Name in chains of the interfaces of a host endpoint: that of the interface, or a pseudo interface for all of the host's
 /// (`felix/dataplane/linux/endpoint_mgr.go`).
 #[must_use]
-pub fn any_interface() -> IfaceName {
-    IfaceName::from("any-interface-at-all")
+pub fn host_endpoint(interface: &HostInterface) -> &str {
+    match interface {
+        HostInterface::All => "any-interface-at-all",
+        HostInterface::Named(name) => name.as_str(),
+    }
 }
 
 /// A chain of the endpoint that has this interface.

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::path::Path;
 
 use tortie::Node;
-use tortie::iptables::{Backend, Features, InterfaceName, Reconciler, ReconcilerConfig, Table};
+use tortie::iptables::{Backend, Features, Reconciler, ReconcilerConfig, Table};
 use tortie::model::desired::DesiredUpdate;
 use tortie::model::{Family, PolicyId};
 use tortie::rules::{HostDispatch, Renderer, RulesConfig, TierGroups};
@@ -44,8 +44,8 @@ fn filter_table(rules: RulesConfig, desired: &[DesiredUpdate]) -> Result<String,
             }
             DesiredUpdate::WorkloadEndpoint(_, workload) => {
                 let endpoint = &workload.endpoint;
-                let interface = endpoint.iface.as_ref().ok_or("a workload without an interface")?;
-                interfaces.push(InterfaceName::try_from(interface)?);
+                let interface = endpoint.iface.ok_or("a workload without an interface")?;
+                interfaces.push(interface);
                 let selector_of = |id| policies.get(id).map(|policy| &*policy.selector);
                 let tiers: Vec<_> = workload.tiers.iter().map(|tier| TierGroups::of(tier, selector_of)).collect();
                 for group in tiers.iter().flat_map(|tier| tier.ingress.iter().chain(&tier.egress)) {

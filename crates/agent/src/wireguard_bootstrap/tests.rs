@@ -144,7 +144,8 @@ fn bootstrap(
 
 fn make_device(machine: &Machine, name: &'static str, kind: &str, peers: &[WireguardKey]) -> String {
     let mut kernel = machine.kernel.lock().unwrap();
-    let create = DeviceChange::Create { name: name.into(), mac: None, kind: DeviceKind::Other(kind.to_owned()) };
+    let create =
+        DeviceChange::Create { name: name.parse().unwrap(), mac: None, kind: DeviceKind::Other(kind.to_owned()) };
     kernel.change_device(&create).unwrap();
     let index = kernel.device(name).unwrap().unwrap().index;
     if kind != "wireguard" {

@@ -184,7 +184,7 @@ mod tests {
 
     fn pod(name: &str, prefix: Option<&str>) -> Update {
         let endpoint = WorkloadEndpoint {
-            iface: Some("cali1".into()),
+            iface: Some("cali1".parse().unwrap()),
             generate_name: prefix.map(Into::into),
             ..WorkloadEndpoint::default()
         };

@@ -9,7 +9,7 @@ use tortie_calc::{
 };
 use tortie_model::desired::{Contest, DesiredUpdate, WorkloadEndpointState};
 use tortie_model::{
-    AdminState, HostEndpointKey, Hostname, IfaceName, Key, SyncStatus, Update, Valid, WorkloadEndpoint,
+    AdminState, HostEndpointKey, Hostname, InterfaceName, Key, SyncStatus, Update, Valid, WorkloadEndpoint,
     WorkloadEndpointId, WorkloadEndpointKey,
 };
 
@@ -29,9 +29,9 @@ pub(crate) struct OneNode {
     /// Whether such an object has changed since claims were evaluated.
     objects_changed: bool,
     /// Node whose endpoint keeps the name of the interface.
-    interfaces: AHashMap<IfaceName, Box<str>>,
+    interfaces: AHashMap<InterfaceName, Box<str>>,
     /// Names of interfaces of other nodes, by node and interface.
-    aliases: AHashMap<(Box<str>, IfaceName), IfaceName>,
+    aliases: AHashMap<(Box<str>, InterfaceName), InterfaceName>,
     denied: BTreeMap<WorkloadEndpointId, Denied>,
 }
 
@@ -87,14 +87,14 @@ impl OneNode {
     /// Renames the interface if an endpoint of another node has one of the same name.
     #[expect(clippy::expect_used, reason = "an endpoint that is not renamed would seem contested")]
     fn with_own_interface(&mut self, host: &str, endpoint: Valid<WorkloadEndpoint>) -> Valid<WorkloadEndpoint> {
-        let Some(name) = &endpoint.iface else { return endpoint };
-        if **self.interfaces.entry(name.clone()).or_insert_with(|| host.into()) == *host {
+        let Some(name) = endpoint.iface else { return endpoint };
+        if **self.interfaces.entry(name).or_insert_with(|| host.into()) == *host {
             return endpoint;
         }
         let number = self.aliases.len();
-        let alias = self.aliases.entry((host.into(), name.clone()));
-        let alias = alias.or_insert_with(|| IfaceName::from(&*format!("cali_{number:x}"))).clone();
-        let renamed = Valid::stored(WorkloadEndpoint { iface: Some(alias), ..WorkloadEndpoint::clone(&endpoint) });
+        let alias = self.aliases.entry((host.into(), name));
+        let alias = alias.or_insert_with(|| format!("cali_{number:x}").parse().expect("an alias is a short word"));
+        let renamed = Valid::stored(WorkloadEndpoint { iface: Some(*alias), ..WorkloadEndpoint::clone(&endpoint) });
         renamed.expect("a valid endpoint stays valid with another interface of a valid name")
     }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use tortie_evaluate::{Evaluator, Layer, Verdict};
-use tortie_model::{Direction, HostEndpointName};
+use tortie_model::{Direction, HostEndpointName, HostInterface};
 
 use crate::trace::index::host_endpoint_addresses;
 
@@ -49,11 +49,8 @@ impl Traffic {
     pub fn host_endpoints(self, evaluator: &Evaluator, own: IpAddr) -> Vec<HostEndpointName> {
         let mut all: Vec<_> = evaluator.host_endpoints().collect();
         all.sort_by_key(|(name, _)| *name);
-        let of_all_interfaces: Vec<_> = all
-            .iter()
-            .filter(|(_, state)| state.endpoint.iface.as_ref().is_some_and(|iface| iface.as_str() == "*"))
-            .copied()
-            .collect();
+        let of_all_interfaces: Vec<_> =
+            all.iter().filter(|(_, state)| state.endpoint.iface == Some(HostInterface::All)).copied().collect();
         let expecting: Vec<_> = all
             .iter()
             .filter(|(_, state)| host_endpoint_addresses(&state.endpoint).any(|address| address == own))

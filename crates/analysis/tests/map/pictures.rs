@@ -113,7 +113,7 @@ fn with_the_claim_of(
         if key.workload() == claimant {
             let mut claims = (**endpoint).clone();
             if interface {
-                claims.iface = owned.iface.clone();
+                claims.iface = owned.iface;
             } else {
                 claims.ipv4_nets = owned.ipv4_nets.clone();
             }

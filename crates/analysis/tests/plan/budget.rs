@@ -11,7 +11,7 @@ use tortie_model::{
 
 fn pod() -> Update {
     let endpoint = WorkloadEndpoint {
-        iface: Some("cali1".into()),
+        iface: Some("cali1".parse().unwrap()),
         ipv4_nets: ["10.0.0.50/32".parse().unwrap()].into(),
         ..WorkloadEndpoint::default()
     };

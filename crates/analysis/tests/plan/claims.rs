@@ -16,7 +16,7 @@ fn pod(name: &str, interface: &str, source: AddressSource) -> Update {
 fn pod_on(host: &str, name: &str, interface: &str, source: AddressSource) -> Update {
     let extras = WorkloadExtras { address_source: source, ..WorkloadExtras::default() };
     let endpoint = WorkloadEndpoint {
-        iface: Some(interface.into()),
+        iface: Some(interface.parse().unwrap()),
         ipv4_nets: ["10.0.0.50/32".parse().unwrap()].into(),
         extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),
         ..WorkloadEndpoint::default()

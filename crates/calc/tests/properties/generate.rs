@@ -88,7 +88,7 @@ fn workload() -> impl Strategy<Value = Update> {
     (key, prop::option::weighted(0.8, value)).prop_map(|(key, value)| {
         let endpoint = value.map(|(labels, profiles, nets, ports)| {
             let (ipv4_nets, ipv6_nets) = nets.into_iter().partition(|n| n.family() == tortie_model::Family::V4);
-            let iface = Some("cali0".into());
+            let iface = Some("cali0".parse().unwrap());
             WorkloadEndpoint { iface, labels, profiles, ipv4_nets, ipv6_nets, ports, ..Default::default() }
         });
         Update::WorkloadEndpoint(key, valid(endpoint))

@@ -55,8 +55,7 @@ pub(crate) fn expected(datastore: &Datastore, config: &GraphConfig) -> Overlay {
             }
             Update::Node(name, Some(node)) => drop(facts.nodes.insert(name, node)),
             Update::WorkloadEndpoint(key, Some(endpoint))
-                if endpoint.iface.is_some()
-                    && (key.host() == HOST || config.route_source == RouteSource::WorkloadIps) =>
+                if key.host() == HOST || config.route_source == RouteSource::WorkloadIps =>
             {
                 facts.workloads.push((key, endpoint));
             }

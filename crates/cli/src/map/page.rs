@@ -40,7 +40,7 @@ mod tests {
     fn hostile_names_stay_text() {
         let evil = "</title></script><script>alert(1)</script>\"];\n evil [label=\"'&";
         let endpoint = WorkloadEndpoint {
-            iface: Some("cali1".into()),
+            iface: Some("cali1".parse().unwrap()),
             ipv4_nets: ["10.0.1.2/32".parse().unwrap()].into(),
             labels: tortie_model::Labels::from_pairs([(evil, evil)]).unwrap(),
             ..WorkloadEndpoint::default()

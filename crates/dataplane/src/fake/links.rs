@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tortie_model::{Cidr, Family, IfaceName};
+use tortie_model::{Cidr, Family, InterfaceName};
 
 use super::FakeKernel;
 use crate::device::{Device, DeviceChange, DeviceKind};
@@ -101,7 +101,7 @@ impl Links for FakeKernel {
         if is_done { Ok(()) } else { Err(KernelError::NotFound) }
     }
 
-    fn disable_checksum_offload(&mut self, interface: u32, name: &IfaceName) -> Result<(), KernelError> {
+    fn disable_checksum_offload(&mut self, interface: u32, name: InterfaceName) -> Result<(), KernelError> {
         match self.links.devices.get(name.as_str()) {
             Some((device, _)) if device.index == interface && !self.links.broken_offload => {
                 self.links.without_checksum_offload.insert(name.as_str().to_owned());
@@ -112,7 +112,7 @@ impl Links for FakeKernel {
         }
     }
 
-    fn set_threaded(&mut self, device: &IfaceName, is_threaded: bool) -> Result<(), KernelError> {
+    fn set_threaded(&mut self, device: InterfaceName, is_threaded: bool) -> Result<(), KernelError> {
         if !self.links.devices.contains_key(device.as_str()) {
             return Err(KernelError::NotFound);
         }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use tortie_iptables::{InterfaceName, Table};
-use tortie_model::IfaceName;
 use tortie_rules::{EndpointMarks, Marks, Renderer};
 
 use crate::managers::chain_set::{ChainSet, MapSet};
@@ -43,8 +42,7 @@ impl EndpointMarkManager {
             if mark.is_none() {
                 tracing::warn!(%interface, "No packet mark is left for an endpoint");
             }
-            let name = IfaceName::from(*interface);
-            chains.push((Table::Filter, renderer.set_endpoint_mark(&name, mark)));
+            chains.push((Table::Filter, renderer.set_endpoint_mark(*interface, mark)));
         }
         let dispatch = renderer.endpoint_mark_dispatch(marks, workloads.iter().copied(), hosts.iter().copied());
         chains.extend(dispatch.into_iter().map(|chain| (Table::Filter, chain)));

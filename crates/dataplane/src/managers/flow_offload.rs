@@ -15,6 +15,7 @@ use crate::links::KnownLinks;
 use crate::managers::ip_sets::IpSetManager;
 use crate::managers::overlay::Overlay;
 use crate::output::Output;
+use crate::tunnel_device::TunnelDevice;
 
 /// Whose packets must meet chains.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,16 +89,13 @@ impl FlowOffload {
         if !std::mem::take(&mut self.links_changed) {
             return;
         }
-        let is_meant = |name: &&str| links.is_up(name) && self.hosts.matches(name);
-        let hosts = links.iter().map(|(name, _)| name.as_str()).filter(is_meant);
-        let workloads = workloads.filter(|name| links.is_up(name.as_str()));
-        let shared: BTreeSet<InterfaceName> =
-            hosts.filter_map(|name| InterfaceName::new(name).ok()).chain(workloads).collect();
+        let hosts = links.iter().map(|(name, _)| name).filter(|name| self.hosts.matches(name.as_str()));
+        let shared: BTreeSet<InterfaceName> = hosts.chain(workloads).filter(|name| links.is_up(*name)).collect();
         for family_output in &mut output.families {
             let family = family_output.family;
             let overlay = overlays.iter().find(|overlay| overlay.family() == family);
             let tunnels = overlay.into_iter().flat_map(|overlay| tunnels(overlay, family, rules));
-            let tunnels = tunnels.filter(|name| links.is_up(name.as_str()));
+            let tunnels = tunnels.filter(|name| links.is_up(*name));
             let devices = shared.iter().copied().chain(tunnels).collect::<BTreeSet<_>>();
             family_output.nftables.iter_mut().for_each(|table| table.offload_between(devices.iter().copied()));
         }
@@ -113,9 +111,8 @@ fn needs_chains(qos: &QosControls) -> bool {
 
 /// The tunnel devices that packets of a family may take.
 fn tunnels(overlay: &Overlay, family: Family, rules: &RulesConfig) -> impl Iterator<Item = InterfaceName> {
-    let name = |device: &crate::tunnel_device::TunnelDevice| InterfaceName::try_from(device.name()).ok();
-    let vxlan = name(&overlay.vxlan).filter(|_| rules.vxlan(family).enabled);
-    let ipip = overlay.ipip.as_ref().and_then(name).filter(|_| rules.ipip.enabled);
+    let vxlan = rules.vxlan(family).enabled.then(|| overlay.vxlan.name());
+    let ipip = overlay.ipip.as_ref().filter(|_| rules.ipip.enabled).map(TunnelDevice::name);
     let wireguard = rules.wireguard.tunnel(family);
     let wireguard = wireguard.enabled.then_some(wireguard.interface);
     [vxlan, ipip, wireguard].into_iter().flatten()

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tortie_iptables::{Chain, ChainName, InterfaceName, Table};
 use tortie_model::desired::{HostEndpointState, TierList};
-use tortie_model::{HostEndpointName, IfaceName, PolicyId};
-use tortie_rules::names::{EndpointChain, any_interface, chain, endpoint_chain};
+use tortie_model::{HostEndpointName, HostInterface, PolicyId};
+use tortie_rules::names::{EndpointChain, chain, endpoint_chain, host_endpoint};
 use tortie_rules::{HostDispatch, PolicyBy, TierGroups};
 
 use crate::links::{KnownLinks, is_workload};
@@ -15,9 +15,6 @@ use crate::managers::chain_set::{ChainSet, MapSet};
 use crate::managers::groups::{GroupUse, group_tiers, uses_any};
 use crate::report::{DataplaneProblem, EndpointProblem, Owner};
 use crate::stand_ins::is_failsafe;
-
-/// The interface name that stands for all interfaces of the host.
-const ALL_INTERFACES: &str = "*";
 
 /// All host endpoints of the node.
 #[derive(Debug)]
@@ -38,6 +35,13 @@ pub(crate) struct Resolved {
     by_interface: BTreeMap<InterfaceName, HostEndpointName>,
     /// For all other interfaces.
     any: Option<HostEndpointName>,
+}
+
+impl Resolved {
+    fn iter(&self) -> impl Iterator<Item = (HostInterface, &HostEndpointName)> {
+        let own = self.by_interface.iter().map(|(interface, name)| (HostInterface::Named(*interface), name));
+        own.chain(self.any.iter().map(|name| (HostInterface::All, name)))
+    }
 }
 
 impl Default for Hosts {
@@ -67,35 +71,31 @@ struct RenderedHosts {
 
 impl RenderedHosts {
     /// Adds the chains of the endpoint of an interface, or of all of them.
-    fn add(
-        &mut self,
-        interface: Option<InterfaceName>,
-        iface: &IfaceName,
-        state: &HostEndpointState,
-        with: &Completion<'_>,
-    ) {
+    fn add(&mut self, interface: HostInterface, state: &HostEndpointState, with: &Completion<'_>) {
         let (renderer, profiles) = (with.renderer, &state.endpoint.profiles);
         let tiers = group_tiers(&state.tiers, with.policies);
         let forward = group_tiers(&state.forward_tiers, with.policies);
-        let filter = renderer.host_endpoint_filter(iface, &tiers, &forward, profiles);
+        let filter = renderer.host_endpoint_filter(interface, &tiers, &forward, profiles);
         self.chains.extend(filter.map(|chain| (Table::Filter, chain)));
-        self.chains.push((Table::Mangle, renderer.host_endpoint_mangle_egress(iface, &tiers, profiles)));
+        self.chains.push((Table::Mangle, renderer.host_endpoint_mangle_egress(interface, &tiers, profiles)));
         self.groups.extend(tiers);
         self.groups.extend(forward);
         if !state.pre_dnat_tiers.is_empty() {
             let tiers = group_tiers(&state.pre_dnat_tiers, with.policies);
-            self.chains.push((Table::Mangle, renderer.host_endpoint_mangle_ingress(iface, &tiers)));
+            self.chains.push((Table::Mangle, renderer.host_endpoint_mangle_ingress(interface, &tiers)));
             self.groups.extend(tiers);
-            self.pre_dnat.extend(interface);
-            self.any_pre_dnat |= interface.is_none();
+            match interface {
+                HostInterface::All => self.any_pre_dnat = true,
+                HostInterface::Named(name) => self.pre_dnat.push(name),
+            }
         }
-        if let Some(interface) = interface
+        if let HostInterface::Named(name) = interface
             && !state.untracked_tiers.is_empty()
         {
             let tiers = group_tiers(&state.untracked_tiers, with.policies);
-            self.chains.extend(renderer.host_endpoint_raw(iface, &tiers).map(|chain| (Table::Raw, chain)));
+            self.chains.extend(renderer.host_endpoint_raw(interface, &tiers).map(|chain| (Table::Raw, chain)));
             self.groups.extend(tiers);
-            self.untracked.push(interface);
+            self.untracked.push(name);
         }
     }
 }
@@ -157,13 +157,15 @@ impl Hosts {
     }
 
     fn resolve(&self, links: &KnownLinks, workload_prefixes: &[InterfaceName]) -> Resolved {
-        let mut interfaces: BTreeSet<&IfaceName> = links.iter().map(|(name, _)| name).collect();
+        let mut interfaces: BTreeSet<InterfaceName> = links.iter().map(|(name, _)| name).collect();
         interfaces.extend(links.addresses().map(|(name, _)| name));
-        let named = self.endpoints.values().filter_map(|state| state.endpoint.iface.as_ref());
         if self.assume_interfaces {
-            interfaces.extend(named.filter(|name| name.as_str() != ALL_INTERFACES));
+            interfaces.extend(self.endpoints.values().filter_map(|state| match state.endpoint.iface? {
+                HostInterface::All => None,
+                HostInterface::Named(name) => Some(name),
+            }));
         }
-        interfaces.retain(|name| !is_workload(workload_prefixes, name.as_str()));
+        interfaces.retain(|name| !is_workload(workload_prefixes, *name));
 
         let mut resolved = Resolved::default();
         for interface in interfaces {
@@ -171,30 +173,25 @@ impl Hosts {
             // In order of their names: the first that fits wins.
             let fitting = self.endpoints.iter().find(|(_, state)| {
                 let endpoint = &state.endpoint;
-                match &endpoint.iface {
-                    Some(name) if !name.as_str().is_empty() => name == interface,
-                    _ => endpoint.expected_ipv4.iter().chain(&endpoint.expected_ipv6).any(|a| addresses.contains(a)),
+                match endpoint.iface {
+                    Some(named) => named == HostInterface::Named(interface),
+                    None => endpoint.expected_ipv4.iter().chain(&endpoint.expected_ipv6).any(|a| addresses.contains(a)),
                 }
             });
             let Some((name, _)) = fitting else { continue };
-            if let Ok(interface) = InterfaceName::try_from(interface) {
-                resolved.by_interface.insert(interface, name.clone());
-            }
+            resolved.by_interface.insert(interface, name.clone());
         }
-        let all =
-            |state: &HostEndpointState| state.endpoint.iface.as_ref().is_some_and(|i| i.as_str() == ALL_INTERFACES);
-        resolved.any = self.endpoints.iter().find(|(_, state)| all(state)).map(|(name, _)| name.clone());
+        let mut endpoints = self.endpoints.iter();
+        let any = endpoints.find(|(_, state)| state.endpoint.iface == Some(HostInterface::All));
+        resolved.any = any.map(|(name, _)| name.clone());
         resolved
     }
 
     fn write(&mut self, with: &mut Completion<'_>) {
         let mut rendered = RenderedHosts::default();
-        let pseudo = any_interface();
-        let own = self.resolved.by_interface.iter().map(|(i, name)| (Some(*i), IfaceName::from(*i), name));
-        let any = self.resolved.any.iter().map(|name| (None, pseudo.clone(), name));
-        for (interface, iface, name) in own.chain(any) {
+        for (interface, name) in self.resolved.iter() {
             if let Some(state) = self.endpoints.get(name) {
-                rendered.add(interface, &iface, state, with);
+                rendered.add(interface, state, with);
             }
         }
         let RenderedHosts { mut chains, groups, untracked, pre_dnat, any_pre_dnat } = rendered;
@@ -252,11 +249,11 @@ impl Hosts {
     }
 
     pub(crate) fn chain_owner(&self, chain: ChainName) -> Option<Owner> {
-        let own = self.resolved.by_interface.iter().map(|(interface, name)| (interface.as_str().to_owned(), name));
-        let any = self.resolved.any.iter().map(|name| (any_interface().to_string(), name));
-        let mut all = own.chain(any);
-        all.find(|(interface, _)| HOST_CHAINS.iter().any(|kind| endpoint_chain(*kind, interface) == chain))
-            .map(|(_, name)| Owner::Host(name.clone()))
+        let is_of = |interface: &HostInterface| {
+            let interface = host_endpoint(interface);
+            HOST_CHAINS.iter().any(|kind| endpoint_chain(*kind, interface) == chain)
+        };
+        self.resolved.iter().find(|(interface, _)| is_of(interface)).map(|(_, name)| Owner::Host(name.clone()))
     }
 }
 

@@ -56,7 +56,7 @@ impl Nodes {
         output: &mut Output,
     ) {
         if std::mem::take(&mut self.this_host_dirty) {
-            let own = links.addresses().filter(|(name, _)| !is_workload(&config.workload_prefixes, name.as_str()));
+            let own = links.addresses().filter(|(name, _)| !is_workload(&config.workload_prefixes, *name));
             let own: BTreeSet<IpAddr> = own.flat_map(|(_, addresses)| addresses.iter().copied()).collect();
             if own != self.this_host {
                 let members: Vec<Member> = own.iter().copied().map(Member::from).collect();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tortie_ipsets::{Member, SetType};
 use tortie_iptables::{InterfaceName, Table};
 use tortie_model::desired::WorkloadEndpointState;
-use tortie_model::{Cidr, Family, IfaceName, WorkloadEndpointId};
+use tortie_model::{Cidr, Family, WorkloadEndpointId};
 use tortie_rules::names::static_set;
 use tortie_rules::{Renderer, WorkloadAddress, WorkloadPlace};
 
@@ -68,7 +68,7 @@ pub(crate) struct Places {
     /// Dispatch is to be written, by which places there are.
     dirty: bool,
     /// Interfaces of which it is said that they changed.
-    changed_links: BTreeSet<IfaceName>,
+    changed_links: BTreeSet<InterfaceName>,
     chains: Vec<FamilyChainSet>,
     set: BTreeSet<Cidr>,
     /// Whether packets within bridges are handed to rules; only known while there are addresses behind bridges.
@@ -134,9 +134,9 @@ impl Places {
     }
 
     /// An interface came, went, or changed its state: it may be the one that somebody waits for, or not what it was.
-    pub(crate) fn on_link(&mut self, name: &IfaceName) {
+    pub(crate) fn on_link(&mut self, name: InterfaceName) {
         if self.is_used {
-            self.changed_links.insert(name.clone());
+            self.changed_links.insert(name);
         }
     }
 
@@ -286,7 +286,7 @@ impl Places {
             .map(|(net, address, (_, chains))| WorkloadAddress {
                 net,
                 endpoint: *chains,
-                place: address.place.as_ref().and_then(|place| self.place_of(net.family(), place)),
+                place: address.place.as_ref().map(|place| self.place_of(net.family(), place)),
             })
             .collect();
         for (chains, family_output) in self.chains.iter_mut().zip(&mut output.families) {
@@ -301,13 +301,10 @@ impl Places {
         }
     }
 
-    fn place_of(&self, family: Family, place: &AddressPlace) -> Option<WorkloadPlace> {
+    fn place_of(&self, family: Family, place: &AddressPlace) -> WorkloadPlace {
         let knows_ports = self.bridges_filtered.get(&family).copied().unwrap_or(false);
-        let port = place.port.as_ref().filter(|_| knows_ports);
-        Some(WorkloadPlace {
-            interface: InterfaceName::try_from(&place.interface).ok()?,
-            port: port.map(InterfaceName::try_from).transpose().ok()?,
-        })
+        let port = place.port.filter(|_| knows_ports);
+        WorkloadPlace { interface: place.interface, port }
     }
 
     /// Forgets connections of addresses that are denied by now, because somebody else has or had them.
@@ -360,8 +357,8 @@ impl Places {
             let Some((id, _)) = &address.owner else { continue };
             let error = match &address.place {
                 None if address.pause >= PATIENCE => Some(EndpointProblem::NotFound(net.address())),
-                Some(place) if !is_workload(prefixes, place.interface.as_str()) => {
-                    Some(EndpointProblem::UnguardedInterface(place.interface.clone()))
+                Some(place) if !is_workload(prefixes, place.interface) => {
+                    Some(EndpointProblem::UnguardedInterface(place.interface))
                 }
                 _ => None,
             };
@@ -400,6 +397,6 @@ fn without_effect(state: &WorkloadEndpointState) -> Vec<&'static str> {
 
 /// Whether the monitor knows the interface and the port as well, so that it will tell of their end.
 fn is_there(place: &AddressPlace, links: &KnownLinks) -> bool {
-    let nearest = links.get(place.port.as_ref().unwrap_or(&place.interface).as_str());
-    links.get(place.interface.as_str()).is_some() && nearest.is_some_and(|link| link.index == place.index)
+    let nearest = links.get(place.port.unwrap_or(place.interface));
+    links.get(place.interface).is_some() && nearest.is_some_and(|link| link.index == place.index)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tortie_iptables::{ChainName, InterfaceName, Table};
 use tortie_model::desired::{TierList, WorkloadEndpointState};
-use tortie_model::{AdminState, Cidr, IfaceName, PolicyId, QosControls, WorkloadEndpointId};
+use tortie_model::{AdminState, Cidr, PolicyId, QosControls, WorkloadEndpointId};
 use tortie_rules::names::{EndpointChain, endpoint_chain};
 use tortie_rules::{PolicyBy, Renderer, WorkloadsBy};
 
@@ -49,7 +49,7 @@ struct Programmed {
 impl Workloads {
     pub(crate) fn on_update(&mut self, id: WorkloadEndpointId, state: WorkloadEndpointState) {
         self.release(&id);
-        let interface = interface_of(state.endpoint.iface.as_ref());
+        let interface = interface_of(state.endpoint.iface);
         if let Ok(interface) = &interface {
             self.claims.entry(*interface).or_default().insert(id.clone());
             self.dirty.insert(*interface);
@@ -192,18 +192,15 @@ impl Workloads {
         for (id, endpoint) in &self.endpoints {
             let error = match &endpoint.interface {
                 Err(error) => Some(error.clone()),
-                Ok(interface) => {
-                    let name = IfaceName::from(*interface);
-                    match self.owner(*interface) {
-                        Some((other, _)) if other != id => {
-                            Some(EndpointProblem::Shadowed { interface: name, other: other.clone() })
-                        }
-                        _ if by == WorkloadsBy::Name && !is_workload(prefixes, interface.as_str()) => {
-                            Some(EndpointProblem::ForeignInterface(name))
-                        }
-                        _ => None,
+                Ok(interface) => match self.owner(*interface) {
+                    Some((other, _)) if other != id => {
+                        Some(EndpointProblem::Shadowed { interface: *interface, other: other.clone() })
                     }
-                }
+                    _ if by == WorkloadsBy::Name && !is_workload(prefixes, *interface) => {
+                        Some(EndpointProblem::ForeignInterface(*interface))
+                    }
+                    _ => None,
+                },
             };
             problems
                 .extend(error.map(|error| DataplaneProblem::Endpoint { owner: Owner::Workload(id.clone()), error }));
@@ -233,19 +230,19 @@ fn render(
     tiers: &[tortie_rules::TierGroups],
 ) -> [tortie_iptables::Chain; 2] {
     let endpoint = &state.endpoint;
-    renderer.workload_endpoint(&IfaceName::from(interface), endpoint.state, tiers, &endpoint.profiles, qos_of(state))
+    renderer.workload_endpoint(interface, endpoint.state, tiers, &endpoint.profiles, qos_of(state))
 }
 
 fn qos_of(state: &WorkloadEndpointState) -> Option<&QosControls> {
     state.endpoint.extras.as_ref().and_then(|extras| extras.qos.as_ref())
 }
 
-fn interface_of(name: Option<&IfaceName>) -> Result<InterfaceName, EndpointProblem> {
+fn interface_of(name: Option<InterfaceName>) -> Result<InterfaceName, EndpointProblem> {
     let name = name.ok_or(EndpointProblem::NoInterface)?;
     // What the kernel itself would not take for a name, and the two directories next to the interfaces' own.
-    let is_reserved = matches!(name.as_str(), "." | ".." | "all" | "default");
-    match InterfaceName::try_from(name) {
-        Ok(interface) if !is_reserved => Ok(interface),
-        _ => Err(EndpointProblem::BadInterface(name.clone())),
+    if matches!(name.as_str(), "." | ".." | "all" | "default") {
+        Err(EndpointProblem::BadInterface(name))
+    } else {
+        Ok(name)
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tortie_iptables::InterfaceName;
 use tortie_model::desired::{HostMetadata, LiveMigrationRole, WorkloadEndpointState};
 use tortie_model::{
-    Cidr, EncapMode, Family, Hostname, IfaceName, IpPool, NamespacedName, Service, WorkloadEndpointId, parse_address,
+    Cidr, EncapMode, Family, Hostname, IpPool, NamespacedName, Service, WorkloadEndpointId, parse_address,
 };
 use tortie_netfilter::delta::Delta;
 
@@ -59,9 +59,9 @@ pub(crate) struct ProxyNeighbours {
     pools: BTreeSet<Cidr>,
     nodes: NodeRing,
     nodes_changed: bool,
-    subnets: BTreeMap<IfaceName, Subnets>,
+    subnets: BTreeMap<InterfaceName, Subnets>,
     /// Interfaces whose subnets may have changed.
-    unread: BTreeSet<IfaceName>,
+    unread: BTreeSet<InterfaceName>,
     /// Addresses that it has to be decided about again.
     dirty: BTreeSet<IpAddr>,
     /// Where addresses are to be answered for, by index.
@@ -189,9 +189,9 @@ impl ProxyNeighbours {
     }
 
     /// The state or the addresses of an interface may have changed.
-    pub(crate) fn on_link(&mut self, name: &IfaceName) {
-        if !is_workload(&self.workload_prefixes, name.as_str()) {
-            self.unread.insert(name.clone());
+    pub(crate) fn on_link(&mut self, name: InterfaceName) {
+        if !is_workload(&self.workload_prefixes, name) {
+            self.unread.insert(name);
         }
     }
 
@@ -204,12 +204,12 @@ impl ProxyNeighbours {
     fn read_subnets(&mut self, kernel: &mut dyn Links, links: &KnownLinks, problems: &mut Vec<DataplaneProblem>) {
         for name in std::mem::take(&mut self.unread) {
             // Of some interfaces nothing is told but that they are there (`InterfaceExclude`).
-            let link = links.get(name.as_str()).filter(|link| link.is_up && !links.addresses_of(&name).is_empty());
+            let link = links.get(name).filter(|link| link.is_up && !links.addresses_of(name).is_empty());
             let nets = link.map_or(Ok(Vec::new()), |link| kernel.addresses(link.index, self.family));
             let nets: BTreeSet<Cidr> = match nets {
                 Ok(nets) => nets.into_iter().map(Cidr::masked).collect(),
                 Err(error) => {
-                    problems.push(DataplaneProblem::Subnets { interface: name.clone(), error });
+                    problems.push(DataplaneProblem::Subnets { interface: name, error });
                     self.has_failed = true;
                     self.unread.insert(name);
                     continue;

@@ -10,11 +10,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tortie_iptables::InterfaceName;
-use tortie_model::{Cidr, Family, IfaceName};
+use tortie_model::{Cidr, Family};
 use tortie_netfilter::delta::Delta;
 
 use crate::config::{RoutePriority, RoutesConfig};
-use crate::gate::holds;
 use crate::kernel::Routing;
 use crate::kernel_error::KernelError;
 use crate::links::KnownLinks;
@@ -40,7 +39,7 @@ pub(crate) struct RouteTable {
     slots: Slots,
     /// Keys and interfaces for which the route has to be found again.
     dirty: BTreeSet<RouteKey>,
-    dirty_interfaces: BTreeSet<IfaceName>,
+    dirty_interfaces: BTreeSet<InterfaceName>,
     has_seen_links: bool,
     routes: Delta<RouteKey, RouteTarget>,
     /// Observed routes whose key is taken by another.
@@ -56,7 +55,7 @@ pub(crate) struct RouteTable {
     last_read: Option<Duration>,
     must_read: bool,
     /// Interfaces whose routes must be read.
-    stale: BTreeSet<IfaceName>,
+    stale: BTreeSet<InterfaceName>,
     retry_at: Option<Duration>,
     changes: u64,
 }
@@ -117,11 +116,11 @@ impl RouteTable {
     /// Wants exactly these destinations to be reached by a workload's interface; those of the other family are left out.
     pub(crate) fn set(
         &mut self,
-        interface: &IfaceName,
+        interface: InterfaceName,
         destinations: impl IntoIterator<Item = Cidr>,
         priority: RoutePriority,
     ) {
-        let slot = Slot { class: RouteClass::LocalWorkload, interface: Some(interface.clone()) };
+        let slot = Slot { class: RouteClass::LocalWorkload, interface: Some(interface) };
         let of_family = destinations.into_iter().filter(|net| net.family() == self.family);
         let metric = self.config.metric(self.family, priority);
         let new: BTreeSet<RouteKey> =
@@ -163,8 +162,8 @@ impl RouteTable {
     }
 
     /// An interface came, went, or changed its state: the kernel may have dropped its routes.
-    pub(crate) fn on_link(&mut self, interface: &IfaceName) {
-        self.dirty_interfaces.insert(interface.clone());
+    pub(crate) fn on_link(&mut self, interface: InterfaceName) {
+        self.dirty_interfaces.insert(interface);
     }
 
     /// The number of routes wanted.
@@ -236,8 +235,8 @@ impl RouteTable {
             }
         }
         for name in changed {
-            self.dirty.extend(self.slots.keys_of_interface(&name));
-            if ownership.is_workload(&name) || self.slots.uses(&name) {
+            self.dirty.extend(self.slots.keys_of_interface(name));
+            if ownership.is_workload(name) || self.slots.uses(name) {
                 self.stale.insert(name);
             }
         }
@@ -370,7 +369,7 @@ impl RouteTable {
         let mut writes = Vec::new();
         for (route, old) in pending {
             let interface = route.target.interface.and_then(|index| ownership.links.name(index));
-            let is_held = interface.is_some_and(|name| holds(held, name.as_str()));
+            let is_held = interface.is_some_and(|name| held.contains(&name));
             let is_move = |old: &Route| match is_held {
                 true => self.goes_already(&route, old, ownership),
                 false => self.is_move(&route, old, ownership),
@@ -457,7 +456,7 @@ impl RouteTable {
     }
 
     /// Addresses whose connections could not be forgotten, and the interface that waits for each.
-    pub(crate) fn failed_flushes(&self) -> impl Iterator<Item = (IpAddr, Option<&IfaceName>, &KernelError)> {
+    pub(crate) fn failed_flushes(&self) -> impl Iterator<Item = (IpAddr, Option<InterfaceName>, &KernelError)> {
         self.flushes.failed().map(|(address, error)| {
             let waiting = self.slots.interfaces_to(Cidr::host(address)).next();
             (address, waiting, error)
@@ -465,8 +464,8 @@ impl RouteTable {
     }
 
     /// Whether the interface wants an address that nobody is given until connections are forgotten.
-    pub(crate) fn awaits_flush(&self, interface: &str) -> bool {
-        let wants = |address| self.slots.interfaces_to(Cidr::host(address)).any(|name| name.as_str() == interface);
+    pub(crate) fn awaits_flush(&self, interface: InterfaceName) -> bool {
+        let wants = |address| self.slots.interfaces_to(Cidr::host(address)).any(|name| name == interface);
         self.flushes.failed().any(|(address, _)| wants(address))
     }
 

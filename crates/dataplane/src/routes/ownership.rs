@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use tortie_iptables::InterfaceName;
-use tortie_model::{Family, IfaceName};
+use tortie_model::Family;
 
 use crate::config::RoutesConfig;
 use crate::device;
@@ -20,15 +20,15 @@ pub(crate) struct Ownership<'a> {
     /// Families in which workloads may speak BGP with BIRD on this node, so that its routes lead to them.
     pub(crate) bgp_peers: [bool; 2],
     /// In a table of our own, the device whose routes are ours, whoever made them, besides those that lead nowhere.
-    pub(crate) device: Option<&'a IfaceName>,
+    pub(crate) device: Option<InterfaceName>,
 }
 
 impl Ownership<'_> {
-    pub(crate) fn is_workload(&self, interface: &IfaceName) -> bool {
-        is_workload(self.workload_prefixes, interface.as_str())
+    pub(crate) fn is_workload(&self, interface: InterfaceName) -> bool {
+        is_workload(self.workload_prefixes, interface)
     }
 
-    fn interface(&self, target: &RouteTarget) -> Option<&IfaceName> {
+    fn interface(&self, target: &RouteTarget) -> Option<InterfaceName> {
         target.interface.and_then(|index| self.links.name(index))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tortie_model::IfaceName;
+use tortie_model::InterfaceName;
 
 use super::{Holder, Ownership, RouteTable};
 use crate::kernel::Routing;
@@ -67,9 +67,9 @@ impl RouteTable {
     ) -> bool {
         let family = self.family;
         for name in std::mem::take(&mut self.stale) {
-            let index = ownership.links.get(name.as_str()).map(|link| link.index);
+            let index = ownership.links.get(name).map(|link| link.index);
             match index.map_or(Ok(Vec::new()), |index| kernel.routes_of(family, self.table, index)) {
-                Ok(listed) => self.observe_interface(&name, index, listed, ownership),
+                Ok(listed) => self.observe_interface(name, index, listed, ownership),
                 Err(error) => {
                     problems.push(DataplaneProblem::Routes { family, error });
                     self.must_read = true;
@@ -83,7 +83,7 @@ impl RouteTable {
     /// The interface has these routes, by this index; none if it is gone.
     fn observe_interface(
         &mut self,
-        name: &IfaceName,
+        name: InterfaceName,
         index: Option<u32>,
         listed: Vec<Route>,
         ownership: &Ownership<'_>,

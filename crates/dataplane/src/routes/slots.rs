@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use tortie_model::{Cidr, IfaceName};
+use tortie_model::{Cidr, InterfaceName};
 
 use crate::links::KnownLinks;
 use crate::route::{RouteKey, RouteTarget};
@@ -34,10 +34,10 @@ pub(crate) enum RouteClass {
 }
 
 /// The routes of one class that leave by one interface, or by none.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot {
     pub(crate) class: RouteClass,
-    pub(crate) interface: Option<IfaceName>,
+    pub(crate) interface: Option<InterfaceName>,
 }
 
 /// What all writers want. Targets have no interface yet: that is the slot's, as soon as it exists.
@@ -45,7 +45,7 @@ pub(crate) struct Slot {
 pub(super) struct Slots {
     slots: BTreeMap<Slot, BTreeSet<RouteKey>>,
     claims: BTreeMap<RouteKey, Vec<(Slot, RouteTarget)>>,
-    by_interface: BTreeMap<IfaceName, BTreeSet<Slot>>,
+    by_interface: BTreeMap<InterfaceName, BTreeSet<Slot>>,
 }
 
 impl Slots {
@@ -60,10 +60,10 @@ impl Slots {
                 is_new
             }
             (None, Some(new)) => {
-                claims.push((slot.clone(), new));
-                self.slots.entry(slot.clone()).or_default().insert(key);
-                if let Some(interface) = &slot.interface {
-                    self.by_interface.entry(interface.clone()).or_default().insert(slot.clone());
+                claims.push((*slot, new));
+                self.slots.entry(*slot).or_default().insert(key);
+                if let Some(interface) = slot.interface {
+                    self.by_interface.entry(interface).or_default().insert(*slot);
                 }
                 true
             }
@@ -103,13 +103,13 @@ impl Slots {
     }
 
     /// Whether any slot is of the interface.
-    pub(super) fn uses(&self, interface: &IfaceName) -> bool {
-        self.by_interface.contains_key(interface)
+    pub(super) fn uses(&self, interface: InterfaceName) -> bool {
+        self.by_interface.contains_key(&interface)
     }
 
     /// What the slots of an interface want.
-    pub(super) fn keys_of_interface(&self, interface: &IfaceName) -> impl Iterator<Item = RouteKey> {
-        self.by_interface.get(interface).into_iter().flatten().flat_map(|slot| self.keys(slot))
+    pub(super) fn keys_of_interface(&self, interface: InterfaceName) -> impl Iterator<Item = RouteKey> {
+        self.by_interface.get(&interface).into_iter().flatten().flat_map(|slot| self.keys(slot))
     }
 
     /// Whether anybody wants a route to the destination.
@@ -123,19 +123,19 @@ impl Slots {
     }
 
     /// The interfaces by which somebody wants to reach the destination.
-    pub(super) fn interfaces_to(&self, destination: Cidr) -> impl Iterator<Item = &IfaceName> {
+    pub(super) fn interfaces_to(&self, destination: Cidr) -> impl Iterator<Item = InterfaceName> {
         let claims = self.claims.range(keys_to(destination)).flat_map(|(_, claims)| claims);
-        claims.filter_map(|(slot, _)| slot.interface.as_ref())
+        claims.filter_map(|(slot, _)| slot.interface)
     }
 
     /// The route that counts: what is on interfaces that are missing or down does not. Of several of the same class the
     /// youngest interface wins: it is the one that an address has moved to.
     pub(super) fn winner(&self, key: &RouteKey, links: &KnownLinks) -> Option<RouteTarget> {
         let claims = self.claims.get(key).into_iter().flatten();
-        let usable = claims.filter_map(|(slot, target)| match &slot.interface {
+        let usable = claims.filter_map(|(slot, target)| match slot.interface {
             None => Some((slot.class, None, target)),
             Some(name) => {
-                let link = links.get(name.as_str()).filter(|link| link.is_up)?;
+                let link = links.get(name).filter(|link| link.is_up)?;
                 Some((slot.class, Some(link.index), target))
             }
         });

@@ -43,13 +43,13 @@ impl Node {
     fn link(&mut self, event: LinkEvent) {
         for change in self.links.apply(event) {
             if let LinkChange::State(name) = change {
-                self.table.on_link(&name);
+                self.table.on_link(name);
             }
         }
     }
 
     fn up(&mut self, name: &str, index: u32) {
-        self.link(LinkEvent::Up { name: name.into(), index });
+        self.link(LinkEvent::Up { name: name.parse().unwrap(), index });
     }
 
     fn set(&mut self, name: &str, destinations: &[&str]) {
@@ -58,7 +58,7 @@ impl Node {
 
     fn prioritize(&mut self, name: &str, destinations: &[&str], priority: RoutePriority) {
         let destinations: Vec<Cidr> = destinations.iter().map(|text| cidr(text)).collect();
-        self.table.set(&name.into(), destinations, priority);
+        self.table.set(name.parse().unwrap(), destinations, priority);
     }
 
     fn apply(&mut self) -> Vec<DataplaneProblem> {
@@ -118,7 +118,7 @@ fn foreign(destination: &str, interface: u32, protocol: RouteProtocol) -> Route 
 fn large(count: u32) -> Node {
     let mut node = Node::v4();
     node.up("vxlan.calico", 2);
-    let slot = Slot { class: RouteClass::VxlanTunnel, interface: Some("vxlan.calico".into()) };
+    let slot = Slot { class: RouteClass::VxlanTunnel, interface: Some("vxlan.calico".parse().unwrap()) };
     for number in 0..count {
         let net = Cidr::new(std::net::Ipv4Addr::from(0x0a64_0000 + number * 64).into(), 26).expect("a network");
         let key = RouteKey { destination: net, tos: 0, metric: 0 };
@@ -138,13 +138,13 @@ fn a_change_of_an_interface_costs_its_own_routes() {
         node.up("cali1", 10 + number);
         assert_eq!(node.apply(), []);
         assert_eq!(node.routes().len(), 1001);
-        node.link(LinkEvent::Gone { name: "cali1".into() });
+        node.link(LinkEvent::Gone { name: "cali1".parse().unwrap() });
         node.kernel.routing.routes.retain(|route| route.target.interface == Some(2));
         assert_eq!(node.apply(), []);
     }
     assert!(node.kernel.routing.listed_routes < 50, "{} routes were listed", node.kernel.routing.listed_routes);
     // What the kernel dropped comes back.
-    node.link(LinkEvent::Down { name: "vxlan.calico".into(), index: 2 });
+    node.link(LinkEvent::Down { name: "vxlan.calico".parse().unwrap(), index: 2 });
     node.kernel.routing.routes.clear();
     assert_eq!(node.apply(), []);
     node.up("vxlan.calico", 2);
@@ -191,7 +191,7 @@ fn a_route_is_made_once_its_interface_is_up() {
     assert_eq!(node.apply(), []);
     assert_eq!(node.routes(), [] as [&str; 0]);
 
-    node.link(LinkEvent::Down { name: "cali1".into(), index: 7 });
+    node.link(LinkEvent::Down { name: "cali1".parse().unwrap(), index: 7 });
     node.apply();
     assert_eq!(node.routes(), [] as [&str; 0]);
 
@@ -205,7 +205,7 @@ fn a_route_is_made_once_its_interface_is_up() {
 
     // The kernel forgets the routes of an interface that goes down and up.
     node.kernel.routing.routes.clear();
-    node.link(LinkEvent::Down { name: "cali1".into(), index: 7 });
+    node.link(LinkEvent::Down { name: "cali1".parse().unwrap(), index: 7 });
     node.up("cali1", 7);
     node.apply();
     assert_eq!(node.routes(), ["10.65.0.1/32 7"]);
@@ -291,7 +291,7 @@ fn an_address_that_moves_loses_its_connections() {
     assert_eq!(node.kernel.conntrack.flushed.len(), 1);
 
     // Gone with its interface, whose routes the kernel dropped.
-    node.link(LinkEvent::Gone { name: "cali2".into() });
+    node.link(LinkEvent::Gone { name: "cali2".parse().unwrap() });
     node.kernel.routing.routes.clear();
     node.apply();
     assert_eq!(node.kernel.conntrack.flushed.len(), 1, "the interface may come back");

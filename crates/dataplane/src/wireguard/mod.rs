@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tortie_model::desired::{HostMetadata, Route, WireguardPeer};
-use tortie_model::{Cidr, Family, Hostname, IfaceName};
+use tortie_model::{Cidr, Family, Hostname, InterfaceName};
 use tortie_netfilter::delta::Delta;
 
 use crate::config::{DataplaneConfig, RoutesConfig};
@@ -98,9 +98,9 @@ impl Wireguard {
         let of_rules = &config.rules.wireguard;
         let tunnel = of_rules.tunnel(family);
         let mark = config.rules.marks.wireguard.map_or(0, tortie_iptables::MarkBits::get);
-        let name = IfaceName::from(tunnel.interface);
+        let name = tunnel.interface;
         let peers = PeerSettings {
-            device: name.clone(),
+            device: name,
             port: tunnel.port,
             keep_alive: config.wireguard.keep_alive,
             encrypts_hosts: of_rules.encrypt_host_traffic,
@@ -151,7 +151,7 @@ impl Wireguard {
     }
 
     /// An interface came, went, or changed its state.
-    pub(crate) fn on_link(&mut self, interface: &IfaceName) {
+    pub(crate) fn on_link(&mut self, interface: InterfaceName) {
         if interface == self.device.name() {
             self.device.on_link();
             self.observed = None;
@@ -160,7 +160,7 @@ impl Wireguard {
     }
 
     /// The addresses of an interface changed.
-    pub(crate) fn on_addresses(&mut self, interface: &IfaceName) {
+    pub(crate) fn on_addresses(&mut self, interface: InterfaceName) {
         if interface == self.device.name() {
             self.device.on_link();
         }
@@ -258,7 +258,7 @@ impl Wireguard {
     /// Brings key, port, mark and peers of the device to what is wanted, once it is up. Returns whether they are.
     fn configure(&mut self, kernel: &mut dyn Kernel, links: &KnownLinks, problems: &mut Vec<DataplaneProblem>) -> bool {
         self.failure = None;
-        let Some(link) = links.get(self.device.name().as_str()).filter(|link| link.is_up) else {
+        let Some(link) = links.get(self.device.name()).filter(|link| link.is_up) else {
             self.observed = None;
             return false;
         };
@@ -378,7 +378,7 @@ impl Wireguard {
     }
 
     fn problem(&self, what: &'static str, error: KernelError) -> Box<DataplaneProblem> {
-        let name = self.device.name().clone();
+        let name = self.device.name();
         Box::new(DataplaneProblem::Device { name, error: DeviceProblem::Kernel { what, error } })
     }
 }
@@ -390,6 +390,6 @@ fn set_valid_mark(kernel: &mut dyn Sysctls) -> Result<(), Box<DataplaneProblem>>
     result.map_err(|error| Box::new(DataplaneProblem::Sysctl { path, error }))
 }
 
-fn ownership<'a>(config: &'a RoutesConfig, device: &'a IfaceName, links: &'a KnownLinks) -> Ownership<'a> {
+fn ownership<'a>(config: &'a RoutesConfig, device: InterfaceName, links: &'a KnownLinks) -> Ownership<'a> {
     Ownership { links, workload_prefixes: &[], config, bgp_peers: [false; 2], device: Some(device) }
 }

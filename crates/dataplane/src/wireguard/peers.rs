@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use tortie_model::desired::{HostMetadata, Route, RouteTypes, WireguardPeer};
-use tortie_model::{Cidr, Family, Hostname, IfaceName};
+use tortie_model::{Cidr, Family, Hostname, InterfaceName};
 use tortie_netfilter::delta::Delta;
 
 use crate::config::RoutesConfig;
@@ -15,7 +15,7 @@ use crate::wireguard_device::{DevicePeer, WireguardKey};
 /// What is the same for all peers.
 #[derive(Clone, Debug)]
 pub(super) struct PeerSettings {
-    pub(super) device: IfaceName,
+    pub(super) device: InterfaceName,
     /// The port of all nodes.
     pub(super) port: u16,
     /// In seconds; 0 for never.
@@ -261,7 +261,7 @@ impl Peers {
             mtu: None,
             source: None,
         };
-        let interface = by_peer.then(|| self.settings.device.clone());
+        let interface = by_peer.then(|| self.settings.device);
         Some((Slot { class: RouteClass::Wireguard, interface }, target))
     }
 }

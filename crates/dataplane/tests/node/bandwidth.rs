@@ -84,7 +84,7 @@ fn an_interface_that_goes_takes_its_device_along() {
     let mut kernel = with_interface(11);
     let mut dataplane = node(limited(0, 16_000_000));
     dataplane.apply(&mut kernel);
-    dataplane.on_link(LinkEvent::Gone { name: "cali1".into() });
+    dataplane.on_link(LinkEvent::Gone { name: "cali1".parse().unwrap() });
     kernel.remove_device(11);
     dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("a")));
     dataplane.apply(&mut kernel);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{AddressPlace, Clock, Dataplane, EndpointStatus, LinkEvent};
 use tortie_iptables::{Backend, Table};
+use tortie_model::Family;
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Family, IfaceName};
 use tortie_rules::WorkloadsBy;
 
 use crate::common::*;
@@ -26,7 +26,7 @@ fn by_address(links: impl IntoIterator<Item = LinkEvent>) -> Dataplane {
 }
 
 fn place(interface: &str, port: Option<&str>, index: u32) -> AddressPlace {
-    AddressPlace { interface: interface.into(), port: port.map(IfaceName::from), index }
+    AddressPlace { interface: interface.parse().unwrap(), port: port.map(|port| port.parse().unwrap()), index }
 }
 
 fn kernel_with(places: &[(&str, AddressPlace)]) -> FakeKernel {
@@ -92,7 +92,7 @@ fn an_interface_that_is_replaced_is_denied_until_its_connections_are_forgotten()
     let mut kernel = kernel_with(&[("10.65.0.1", place("veth1", None, 11)), ("10.65.0.2", place("veth2", None, 12))]);
     dataplane.apply(&mut kernel);
     // The same name, another interface.
-    dataplane.on_link(LinkEvent::Gone { name: "veth1".into() });
+    dataplane.on_link(LinkEvent::Gone { name: "veth1".parse().unwrap() });
     dataplane.on_link(up("veth1", 21));
     kernel.neighbours.places.insert(ip("10.65.0.1"), place("veth1", None, 21));
     kernel.conntrack.unflushable.insert(ip("10.65.0.1"));

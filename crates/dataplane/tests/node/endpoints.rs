@@ -48,7 +48,7 @@ fn of_two_workloads_with_one_interface_the_smaller_id_wins_and_the_other_inherit
     assert_eq!(kernel.routing.routes[0].key.destination, cidr("10.65.0.1/32"));
     assert_eq!(status(&dataplane, "a-first"), Some(EndpointStatus::Up));
     assert_eq!(status(&dataplane, "b-later"), Some(EndpointStatus::Down));
-    let shadowed = EndpointProblem::Shadowed { interface: "cali1".into(), other: workload_id("a-first") };
+    let shadowed = EndpointProblem::Shadowed { interface: "cali1".parse().unwrap(), other: workload_id("a-first") };
     let expected = DataplaneProblem::Endpoint { owner: Owner::Workload(workload_id("b-later")), error: shadowed };
     assert_eq!(dataplane.problems(), [expected]);
 
@@ -74,7 +74,7 @@ fn an_endpoint_that_moves_to_another_interface_leaves_nothing_behind() {
     assert!(skips(&kernel)[0].contains("cali1"));
     assert_eq!(kernel.sysctls.values["net/ipv4/conf/cali1/rp_filter"], "0");
 
-    endpoint.iface = Some("cali2".into());
+    endpoint.iface = Some("cali2".parse().unwrap());
     dataplane.on_update(workload("w", endpoint.clone(), &[]));
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert!(skips(&kernel).len() == 1 && skips(&kernel)[0].contains("cali2"));
@@ -136,7 +136,7 @@ fn a_workload_is_up_only_when_its_interface_is_configured() {
     }
     // Recreated under the same name, with the kernel's defaults.
     kernel.add_interface("cali1");
-    dataplane.on_link(LinkEvent::Gone { name: "cali1".into() });
+    dataplane.on_link(LinkEvent::Gone { name: "cali1".parse().unwrap() });
     dataplane.on_link(up("cali1", 9));
     assert!(dataplane.apply(&mut kernel).is_complete());
     assert_eq!(kernel.sysctls.values["net/ipv4/conf/cali1/proxy_arp"], "1");
@@ -145,7 +145,7 @@ fn a_workload_is_up_only_when_its_interface_is_configured() {
 #[test]
 fn names_that_no_interface_can_have_are_reported() {
     let updates = vec![
-        workload("bad", WorkloadEndpoint { profiles: Arc::new([]), ..pod("../../etc", 1) }, &[]),
+        workload("bad", WorkloadEndpoint { profiles: Arc::new([]), ..pod("..", 1) }, &[]),
         workload("all", WorkloadEndpoint { profiles: Arc::new([]), ..pod("all", 2) }, &[]),
         workload("none", WorkloadEndpoint { iface: None, profiles: Arc::new([]), ..pod("cali1", 3) }, &[]),
         workload("foreign", WorkloadEndpoint { profiles: Arc::new([]), ..pod("eth0", 4) }, &[]),
@@ -157,9 +157,9 @@ fn names_that_no_interface_can_have_are_reported() {
         errors,
         [
             "workload endpoint k8s/default/all/eth0: `all` cannot be the name of an interface",
-            "workload endpoint k8s/default/bad/eth0: `../../etc` cannot be the name of an interface",
+            "workload endpoint k8s/default/bad/eth0: `..` cannot be the name of an interface",
             "workload endpoint k8s/default/foreign/eth0: interface eth0 has none of the prefixes of workload interfaces",
-            "workload endpoint k8s/default/none/eth0: no interface is given",
+            "workload endpoint k8s/default/none/eth0: no interface of a usable name is given",
         ]
     );
     assert_eq!(kernel.routing.routes, []);
@@ -206,7 +206,7 @@ fn host_endpoints_stand_for_interfaces_by_name_or_address() {
     let links = vec![
         up("eth0", 1),
         addresses("eth0", &["172.16.0.1"]),
-        LinkEvent::Down { name: "eth1".into(), index: 2 },
+        LinkEvent::Down { name: "eth1".parse().unwrap(), index: 2 },
         addresses("eth1", &["172.16.0.2"]),
         up("eth2", 3),
         addresses("eth2", &["172.16.0.3"]),

@@ -163,7 +163,7 @@ fn an_interface_that_is_replaced_is_watched_again() {
     let mut dataplane = node(TARGET, &mut kernel);
     let [first] = &watches(&dataplane)[..] else { panic!("one is awaited") };
     assert_eq!((first.index, first.interface.as_str()), (7, "cali1"));
-    dataplane.on_link(LinkEvent::Gone { name: "cali1".into() });
+    dataplane.on_link(LinkEvent::Gone { name: "cali1".parse().unwrap() });
     assert!(watches(&dataplane).is_empty());
     dataplane.on_link(up("cali1", 9));
     let [second] = &watches(&dataplane)[..] else { panic!("one is awaited") };

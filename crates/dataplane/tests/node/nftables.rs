@@ -157,7 +157,7 @@ fn connections_are_offloaded_between_interfaces_that_are_up() {
 
     // One that goes leaves by itself, and comes back as another.
     let before = kernel.netfilter.nftables[&Family::V4].transactions.len();
-    dataplane.on_link(tortie_dataplane::LinkEvent::Gone { name: "cali2".into() });
+    dataplane.on_link(tortie_dataplane::LinkEvent::Gone { name: "cali2".parse().unwrap() });
     apply_until_in_sync(&mut dataplane, &mut kernel);
     dataplane.on_link(up("cali2", 22));
     apply_until_in_sync(&mut dataplane, &mut kernel);

@@ -253,7 +253,7 @@ fn routes_of_workloads_whose_policy_cannot_be_changed_stay_but_are_not_recreated
 
     // The interface was down for a moment; the kernel drops its routes.
     kernel.routing.routes.clear();
-    dataplane.on_link(tortie_dataplane::LinkEvent::Down { name: "cali1".into(), index: 7 });
+    dataplane.on_link(tortie_dataplane::LinkEvent::Down { name: "cali1".parse().unwrap(), index: 7 });
     dataplane.on_link(up("cali1", 7));
     dataplane.apply(&mut kernel);
     assert_eq!(kernel.routing.routes, []);

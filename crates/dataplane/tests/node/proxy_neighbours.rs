@@ -171,7 +171,7 @@ fn interfaces_come_go_and_change_their_addresses() {
     let mut kernel = kernel_with_subnets();
     let mut dataplane = told([of_pod("a", "cali1", 5)]);
     dataplane.apply(&mut kernel);
-    dataplane.on_link(LinkEvent::Down { name: "eth1".into(), index: ETH1 });
+    dataplane.on_link(LinkEvent::Down { name: "eth1".parse().unwrap(), index: ETH1 });
     dataplane.apply(&mut kernel);
     assert_eq!(kernel.neighbours.proxied, entries([(ETH0, "fd00::5")]));
 
@@ -182,7 +182,7 @@ fn interfaces_come_go_and_change_their_addresses() {
 
     // Another interface of the same name.
     kernel.links.devices.get_mut("eth0").unwrap().0.index = 77;
-    dataplane.on_link(LinkEvent::Gone { name: "eth0".into() });
+    dataplane.on_link(LinkEvent::Gone { name: "eth0".parse().unwrap() });
     dataplane.on_link(up("eth0", 77));
     dataplane.on_link(addresses("eth0", &["10.65.0.200"]));
     kernel.neighbours.announced.clear();
@@ -368,7 +368,7 @@ fn change_link(kernel: &mut FakeKernel, dataplane: &mut Dataplane, number: u8, f
     // Each with an address of its own: a prefix length that changes alone is not told.
     let own = format!("10.99.0.{}", form.unwrap_or(6));
     dataplane.on_link(match form {
-        None => LinkEvent::Down { name: name.into(), index },
+        None => LinkEvent::Down { name: name.parse().unwrap(), index },
         Some(_) => up(name, index),
     });
     dataplane.on_link(addresses(name, &[&own]));

@@ -14,7 +14,7 @@ use tortie_dataplane::{
 };
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{AdminState, Cidr, EncapMode, Family, IfaceName, IpPool, WorkloadExtras};
+use tortie_model::{AdminState, Cidr, EncapMode, Family, InterfaceName, IpPool, WorkloadExtras};
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
 
@@ -134,7 +134,7 @@ impl State {
         let mut events = vec![up("eth0", 1), addresses("eth0", &["172.16.0.1", "fe80::1"])];
         for (bit, iface) in IFACES.into_iter().enumerate() {
             let index = u32::try_from(bit).expect("small") + 10;
-            let name = iface.into();
+            let name = iface.parse().unwrap();
             let is_up = self.up >> bit & 1 == 1;
             events.push(if is_up { LinkEvent::Up { name, index } } else { LinkEvent::Down { name, index } });
         }
@@ -390,11 +390,11 @@ impl Links for Recorder {
         result
     }
 
-    fn disable_checksum_offload(&mut self, interface: u32, name: &IfaceName) -> Result<(), KernelError> {
+    fn disable_checksum_offload(&mut self, interface: u32, name: InterfaceName) -> Result<(), KernelError> {
         self.kernel.disable_checksum_offload(interface, name)
     }
 
-    fn set_threaded(&mut self, device: &IfaceName, is_threaded: bool) -> Result<(), KernelError> {
+    fn set_threaded(&mut self, device: InterfaceName, is_threaded: bool) -> Result<(), KernelError> {
         self.kernel.set_threaded(device, is_threaded)
     }
 

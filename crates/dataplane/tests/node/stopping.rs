@@ -12,7 +12,7 @@ use tortie_dataplane::{
 };
 use tortie_iptables::Backend;
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Cidr, Family, IfaceName, QosControls, WorkloadEndpoint, WorkloadExtras};
+use tortie_model::{Cidr, Family, InterfaceName, QosControls, WorkloadEndpoint, WorkloadExtras};
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
 
@@ -144,11 +144,11 @@ impl Links for Ending {
         self.call_within_a_step().change_device(change)
     }
 
-    fn disable_checksum_offload(&mut self, interface: u32, name: &IfaceName) -> Result<(), KernelError> {
+    fn disable_checksum_offload(&mut self, interface: u32, name: InterfaceName) -> Result<(), KernelError> {
         self.call_within_a_step().disable_checksum_offload(interface, name)
     }
 
-    fn set_threaded(&mut self, device: &IfaceName, is_threaded: bool) -> Result<(), KernelError> {
+    fn set_threaded(&mut self, device: InterfaceName, is_threaded: bool) -> Result<(), KernelError> {
         self.call_within_a_step().set_threaded(device, is_threaded)
     }
 

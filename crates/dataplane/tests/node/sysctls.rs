@@ -134,10 +134,10 @@ fn one_that_cannot_be_written_does_not_stop_the_others_and_each_is_reported() {
 fn an_interface_that_is_gone_or_down_is_not_looked_at() {
     let (mut dataplane, mut kernel) = start();
     kernel.sysctls.values.retain(|path, _| !path.contains("/cali1/"));
-    dataplane.on_link(LinkEvent::Gone { name: "cali1".into() });
+    dataplane.on_link(LinkEvent::Gone { name: "cali1".parse().unwrap() });
     assert_eq!(pass(&mut dataplane, &mut kernel, Duration::from_secs(200)), []);
     kernel.add_interface("cali1");
-    dataplane.on_link(LinkEvent::Down { name: "cali1".into(), index: 9 });
+    dataplane.on_link(LinkEvent::Down { name: "cali1".parse().unwrap(), index: 9 });
     pass(&mut dataplane, &mut kernel, Duration::from_secs(200));
     assert_eq!(kernel.sysctls.values["net/ipv4/conf/cali1/proxy_arp"], "0");
     dataplane.on_link(up("cali1", 9));

@@ -83,7 +83,7 @@ fn cleanup_removes_all_that_is_ours_and_nothing_else() {
         let tables = Family::ALL.map(|family| (family, backend, Programs::specific(backend, family)));
         let wanted = CleanupConfig {
             tables: tables.into(),
-            interfaces: vec![("eth0".into(), 1), ("cali1".into(), 7)],
+            interfaces: vec![("eth0".parse().unwrap(), 1), ("cali1".parse().unwrap(), 7)],
             workload_prefixes: vec!["cali".to_owned()],
         };
         kernel.conntrack.marked.insert("10.65.0.9".parse().expect("address"));

@@ -233,7 +233,7 @@ fn what_a_cluster_has() {
     let iface = |name: &str| {
         let found = scene.state.iter().find(|(key, _)| format!("{key:?}").contains(name)).expect("an endpoint");
         let Update::WorkloadEndpoint(_, Some(endpoint)) = found.1 else { panic!("{found:?}") };
-        endpoint.iface.clone().expect("an interface")
+        endpoint.iface.expect("an interface")
     };
     assert!(iface("shop/web").as_str().starts_with("cali"));
     assert_eq!(iface("shop/db").as_str(), "remote", "of other nodes only what policies need");

@@ -9,11 +9,9 @@ use tortie_classes::evaluate::Layer;
 use tortie_classes::{Compiled, GroupId};
 use tortie_model::desired::{DesiredUpdate, HostEndpointState};
 use tortie_model::{
-    AdminState, Direction, HostEndpoint, HostEndpointName, IfaceName, WorkloadEndpoint, WorkloadEndpointId,
+    AdminState, Direction, HostEndpoint, HostEndpointName, HostInterface, InterfaceName, WorkloadEndpoint,
+    WorkloadEndpointId,
 };
-
-/// The interface name that stands for all interfaces of the host.
-const ALL_INTERFACES: &str = "*";
 
 /// The questions that a host endpoint has a group for, as an endpoint's record has them.
 const HOST_LAYERS: [Layer; 4] = [Layer::Normal, Layer::Forward, Layer::Untracked, Layer::PreDnat];
@@ -24,7 +22,7 @@ const DIRECTIONS: [Direction; 2] = [Direction::Ingress, Direction::Egress];
 #[allow(clippy::exhaustive_structs, reason = "whoever watches interfaces makes it")]
 pub struct Interface {
     /// Its name.
-    pub name: IfaceName,
+    pub name: InterfaceName,
     /// Its index.
     pub index: u32,
     /// All of its addresses.
@@ -155,11 +153,11 @@ impl Endpoints {
     }
 
     pub(super) fn places(&self) -> Places {
-        let mut owners: AHashMap<&str, (&WorkloadEndpointId, &Workload)> = AHashMap::new();
+        let mut owners: AHashMap<InterfaceName, (&WorkloadEndpointId, &Workload)> = AHashMap::new();
         for (id, workload) in &self.workloads {
-            if let Some(name) = &workload.endpoint.iface {
+            if let Some(name) = workload.endpoint.iface {
                 // Of several that claim it the one with the smallest id has it, whether it is active or not.
-                owners.entry(name.as_str()).or_insert((id, workload));
+                owners.entry(name).or_insert((id, workload));
             }
         }
         let mut places = Places::default();
@@ -167,14 +165,15 @@ impl Endpoints {
             let name = interface.name.as_str();
             let endpoint = if self.workload_prefixes.iter().any(|prefix| name.starts_with(&**prefix)) {
                 let active = |(_, workload): &&(_, &Workload)| workload.endpoint.state == AdminState::Active;
-                owners.get(name).filter(active).map(|(id, _)| EndpointName::Workload((*id).clone()))
+                owners.get(&interface.name).filter(active).map(|(id, _)| EndpointName::Workload((*id).clone()))
             } else {
                 self.hosts.iter().find(|(_, host)| host.is_at(interface)).map(|(id, _)| EndpointName::Host(id.clone()))
             };
             places.at.extend(endpoint.map(|endpoint| (*index, endpoint)));
         }
-        let all = |host: &Host| host.endpoint.iface.as_ref().is_some_and(|name| name.as_str() == ALL_INTERFACES);
-        places.at_all = self.hosts.iter().find(|(_, host)| all(host)).map(|(name, _)| name.clone());
+        let mut hosts = self.hosts.iter();
+        places.at_all =
+            hosts.find(|(_, host)| host.endpoint.iface == Some(HostInterface::All)).map(|(name, _)| name.clone());
         places
     }
 
@@ -219,21 +218,20 @@ impl Endpoints {
 
     /// As if each endpoint had the interface that it names, or one with the addresses by which it is found.
     pub(super) fn assume_interfaces(&mut self) {
-        let named = |name: &IfaceName| (name.clone(), Vec::new());
-        let workloads = self.workloads.values().filter_map(|workload| workload.endpoint.iface.as_ref()).map(named);
-        let hosts = self.hosts.values().filter_map(|host| match &host.endpoint.iface {
-            Some(name) if name.as_str() == ALL_INTERFACES => None,
-            Some(name) if !name.as_str().is_empty() => Some(named(name)),
-            _ => {
+        let named = |name| (Some(name), Vec::new());
+        let workloads = self.workloads.values().filter_map(|workload| workload.endpoint.iface).map(named);
+        let hosts = self.hosts.values().filter_map(|host| match host.endpoint.iface {
+            Some(HostInterface::All) => None,
+            Some(HostInterface::Named(name)) => Some(named(name)),
+            None => {
                 let addresses = host.endpoint.expected_ipv4.iter().chain(&host.endpoint.expected_ipv6);
                 let addresses: Vec<IpAddr> = addresses.copied().collect();
-                let first = addresses.first()?;
-                Some((format!("the one with {first}").as_str().into(), addresses))
+                (!addresses.is_empty()).then_some((None, addresses))
             }
         });
-        let interfaces: Vec<(IfaceName, Vec<IpAddr>)> = workloads.chain(hosts).collect();
+        let interfaces: Vec<(Option<InterfaceName>, Vec<IpAddr>)> = workloads.chain(hosts).collect();
         for ((name, addresses), index) in interfaces.into_iter().zip(1..) {
-            self.on_interface(Interface { name, index, addresses });
+            self.on_interface(Interface { name: name.unwrap_or_else(|| unnamed(index)), index, addresses });
         }
     }
 
@@ -244,14 +242,20 @@ impl Endpoints {
 
 impl Host {
     fn is_at(&self, interface: &Interface) -> bool {
-        match &self.endpoint.iface {
-            Some(name) if !name.as_str().is_empty() => *name == interface.name,
-            _ => {
+        match self.endpoint.iface {
+            Some(named) => named == HostInterface::Named(interface.name),
+            None => {
                 let mut expected = self.endpoint.expected_ipv4.iter().chain(&self.endpoint.expected_ipv6);
                 expected.any(|address| interface.addresses.contains(address))
             }
         }
     }
+}
+
+/// Name of an assumed interface that no endpoint names: host endpoints do not take an `@`.
+#[expect(clippy::expect_used, reason = "the longest number has ten digits")]
+fn unnamed(index: u32) -> InterfaceName {
+    format!("@{index}").parse().expect("a short word")
 }
 
 /// Which groups of a host endpoint are asked: those of normal policy always, others if there are tiers.

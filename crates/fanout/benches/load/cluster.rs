@@ -41,7 +41,7 @@ impl Cluster {
             ("tier", ["web", "api", "data", "batch"][number % 4].to_owned()),
         ];
         let endpoint = WorkloadEndpoint {
-            iface: Some(format!("cali{number:011x}").as_str().into()),
+            iface: Some(format!("cali{number:011x}").parse().unwrap()),
             mac: Some(Mac([0xee; 6])),
             profiles: [format!("kns.{namespace}"), format!("ksa.{namespace}.default")]
                 .iter()

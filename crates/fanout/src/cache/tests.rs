@@ -174,7 +174,7 @@ fn other_nodes_need_less_of_a_workload() {
         Update::WorkloadEndpoint(key, Some(Valid::new(endpoint.clone()).unwrap()))
     };
     let mut endpoint = WorkloadEndpoint {
-        iface: Some("cali123".into()),
+        iface: Some("cali123".parse().unwrap()),
         ipv4_nets: ["10.0.0.1/32".parse::<Cidr>().unwrap()].into_iter().collect(),
         labels: Labels::from_pairs([("app", "web")]).unwrap(),
         ..WorkloadEndpoint::default()
@@ -197,7 +197,7 @@ fn other_nodes_need_less_of_a_workload() {
     let now = Instant::now();
     let mut cache = Cache::new(Instance(1), CacheLimits::default(), now);
     for iface in ["cali1", "cali2"] {
-        endpoint.iface = Some(iface.into());
+        endpoint.iface = Some(iface.parse().unwrap());
         cache.apply(updates(vec![update(&endpoint)], now), now);
         cache.publish(now);
     }

@@ -28,7 +28,7 @@ pub(crate) fn host_config(host: &str, name: &str, value: &str) -> Update {
 pub(crate) fn workload(host: &str, name: &str, address: &str) -> Update {
     let key = WorkloadEndpointKey::new(host, "k8s", &format!("default/{name}"), "eth0");
     let endpoint = WorkloadEndpoint {
-        iface: Some(format!("cali{name}").as_str().into()),
+        iface: Some(format!("cali{name}").parse().unwrap()),
         ipv4_nets: [address.parse::<Cidr>().unwrap()].into_iter().collect(),
         labels: Labels::from_pairs([("app", name)]).unwrap(),
         ..WorkloadEndpoint::default()

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use tortie_evaluate::Payload;
 use tortie_model::desired::{self, Rules};
 use tortie_model::{
-    HostEndpoint, HostEndpointKey, HostEndpointName, Hostname, IfaceName, Labels, NamespacedName, PolicyKind,
-    ProfileName, Rule, RuleAction, Service, ServicePort, Valid, WorkloadEndpoint, WorkloadEndpointKey,
+    HostEndpoint, HostEndpointKey, HostEndpointName, Hostname, Labels, NamespacedName, PolicyKind, ProfileName, Rule,
+    RuleAction, Service, ServicePort, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
 use tortie_rules::{OwnerKind, rule_prefix};
 
@@ -50,7 +50,7 @@ fn key(name: &str) -> WorkloadEndpointKey {
 
 fn workload(name: &str, net: &str, policies: &[PolicyId]) -> (Update, DesiredUpdate) {
     let endpoint = WorkloadEndpoint {
-        iface: Some(IfaceName::new("cali1")),
+        iface: Some("cali1".parse().unwrap()),
         ipv4_nets: [format!("{net}/32").parse().unwrap()].into_iter().collect(),
         profiles: [ProfileName::new("kns.shop")].into(),
         ..WorkloadEndpoint::default()
@@ -99,7 +99,7 @@ const NODE: &str = "192.0.2.1";
 /// The node's own host endpoint, by which `policies` apply to its own traffic, and `forwarded` to what it forwards.
 fn with_host_endpoint(collector: &mut Collector, policies: &[PolicyId], forwarded: &[PolicyId]) {
     let endpoint = HostEndpoint {
-        iface: Some(IfaceName::new("eth0")),
+        iface: Some("eth0".parse().unwrap()),
         expected_ipv4: [address(NODE)].into_iter().collect(),
         ..HostEndpoint::default()
     };
@@ -340,7 +340,7 @@ fn connections_of_others_are_none_of_our_business() {
 
     // Unless there are host endpoints; without a rule that decided they are not told all the same.
     let state = desired::HostEndpointState {
-        endpoint: Arc::new(HostEndpoint { iface: Some(IfaceName::new("eth0")), ..HostEndpoint::default() }),
+        endpoint: Arc::new(HostEndpoint { iface: Some("eth0".parse().unwrap()), ..HostEndpoint::default() }),
         ..<_>::default()
     };
     desire(&mut collector, &DesiredUpdate::HostEndpoint(HostEndpointName::new("h"), state));
@@ -670,7 +670,7 @@ fn requests_of_icmp_are_told_apart_by_their_id() {
 /// A pod that is there or gone, made from a name and with labels.
 fn made(name: &str, labels: &[(&str, &str)], exists: bool) -> Update {
     let endpoint = WorkloadEndpoint {
-        iface: Some(IfaceName::new("cali1")),
+        iface: Some("cali1".parse().unwrap()),
         generate_name: Some("web-".into()),
         ipv4_nets: [format!("{WEB}/32").parse().unwrap()].into_iter().collect(),
         labels: Labels::from_pairs(labels.iter().copied()).unwrap(),

@@ -51,7 +51,7 @@ impl Node {
         let interfaces = ["cali1", "cali2"];
         let watch = |index: &u32| {
             let interface = interfaces[usize::try_from(*index - 7).unwrap()];
-            AnnouncementWatch::new(u64::from(*index) * 10, *index, interface.into())
+            AnnouncementWatch::new(u64::from(*index) * 10, *index, interface.parse().unwrap())
         };
         let watches: BTreeSet<_> = indices.iter().map(watch).collect();
         namespace.run(|| announcements.expect(watches)).unwrap();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use tortie_dataplane::LinkEvent;
-use tortie_model::IfaceName;
+use tortie_model::InterfaceName;
 
 /// What follows from an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(super) enum InterfaceChange {
         /// Its index.
         index: u32,
         /// Its name.
-        name: IfaceName,
+        name: InterfaceName,
         /// Its addresses.
         addresses: Vec<IpAddr>,
     },
@@ -25,20 +25,20 @@ pub(super) enum InterfaceChange {
 /// What is known of interfaces.
 #[derive(Debug, Default)]
 pub(super) struct Interfaces {
-    indices: BTreeMap<IfaceName, u32>,
-    addresses: BTreeMap<IfaceName, BTreeSet<IpAddr>>,
+    indices: BTreeMap<InterfaceName, u32>,
+    addresses: BTreeMap<InterfaceName, BTreeSet<IpAddr>>,
 }
 
 impl Interfaces {
     pub(super) fn apply(&mut self, event: &LinkEvent) -> Vec<InterfaceChange> {
         match event {
             LinkEvent::Up { name, index } | LinkEvent::Down { name, index } => {
-                let before = self.indices.insert(name.clone(), *index);
+                let before = self.indices.insert(*name, *index);
                 if before == Some(*index) {
                     return Vec::new();
                 }
                 let gone = before.and_then(|before| self.gone(before));
-                gone.into_iter().chain(self.is(name)).collect()
+                gone.into_iter().chain(self.is(*name)).collect()
             }
             LinkEvent::Gone { name } => {
                 self.addresses.remove(name);
@@ -46,16 +46,16 @@ impl Interfaces {
                 gone.into_iter().collect()
             }
             LinkEvent::Addresses { name, addresses } => {
-                let before = self.addresses.insert(name.clone(), addresses.clone());
-                if before.as_ref() == Some(addresses) { Vec::new() } else { self.is(name).into_iter().collect() }
+                let before = self.addresses.insert(*name, addresses.clone());
+                if before.as_ref() == Some(addresses) { Vec::new() } else { self.is(*name).into_iter().collect() }
             }
         }
     }
 
-    fn is(&self, name: &IfaceName) -> Option<InterfaceChange> {
-        let index = *self.indices.get(name)?;
-        let addresses = self.addresses.get(name).into_iter().flatten().copied().collect();
-        Some(InterfaceChange::Is { index, name: name.clone(), addresses })
+    fn is(&self, name: InterfaceName) -> Option<InterfaceChange> {
+        let index = *self.indices.get(&name)?;
+        let addresses = self.addresses.get(&name).into_iter().flatten().copied().collect();
+        Some(InterfaceChange::Is { index, name, addresses })
     }
 
     /// One that was given another name is told by that before its old name is gone.
@@ -71,30 +71,30 @@ mod tests {
 
     fn is(index: u32, name: &str, addresses: &[&str]) -> InterfaceChange {
         let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
-        InterfaceChange::Is { index, name: name.into(), addresses }
+        InterfaceChange::Is { index, name: name.parse().unwrap(), addresses }
     }
 
     #[test]
     fn interfaces_are_told_whole_and_only_if_something_differs() {
         let mut interfaces = Interfaces::default();
-        let up = |name: &str, index| LinkEvent::Up { name: name.into(), index };
+        let up = |name: &str, index| LinkEvent::Up { name: name.parse().unwrap(), index };
         let has = |name: &str, address: &str| LinkEvent::Addresses {
-            name: name.into(),
+            name: name.parse().unwrap(),
             addresses: [address.parse().unwrap()].into(),
         };
         // Addresses may be known before.
         assert_eq!(interfaces.apply(&has("eth0", "192.0.2.1")), []);
         assert_eq!(interfaces.apply(&up("eth0", 2)), [is(2, "eth0", &["192.0.2.1"])]);
         assert_eq!(interfaces.apply(&up("eth0", 2)), []);
-        assert_eq!(interfaces.apply(&LinkEvent::Down { name: "eth0".into(), index: 2 }), []);
+        assert_eq!(interfaces.apply(&LinkEvent::Down { name: "eth0".parse().unwrap(), index: 2 }), []);
         assert_eq!(interfaces.apply(&has("eth0", "192.0.2.2")), [is(2, "eth0", &["192.0.2.2"])]);
         assert_eq!(interfaces.apply(&has("eth0", "192.0.2.2")), []);
         // Replaced by another one.
         assert_eq!(interfaces.apply(&up("eth0", 7)), [InterfaceChange::Gone(2), is(7, "eth0", &["192.0.2.2"])]);
         // Renamed.
         assert_eq!(interfaces.apply(&up("lan", 7)), [is(7, "lan", &[])]);
-        assert_eq!(interfaces.apply(&LinkEvent::Gone { name: "eth0".into() }), []);
-        assert_eq!(interfaces.apply(&LinkEvent::Gone { name: "lan".into() }), [InterfaceChange::Gone(7)]);
-        assert_eq!(interfaces.apply(&LinkEvent::Gone { name: "lan".into() }), []);
+        assert_eq!(interfaces.apply(&LinkEvent::Gone { name: "eth0".parse().unwrap() }), []);
+        assert_eq!(interfaces.apply(&LinkEvent::Gone { name: "lan".parse().unwrap() }), [InterfaceChange::Gone(7)]);
+        assert_eq!(interfaces.apply(&LinkEvent::Gone { name: "lan".parse().unwrap() }), []);
     }
 }

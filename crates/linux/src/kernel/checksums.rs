@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tortie_dataplane::KernelError;
 use tortie_iptables::Version;
-use tortie_model::{Cause, IfaceName};
+use tortie_model::{Cause, InterfaceName};
 
 use crate::exec::{ExecError, Finished, Job};
 use crate::netlink::NetlinkError;
@@ -38,7 +38,7 @@ fn is_broken(kernel: Option<Version>, overrides: &str) -> bool {
 /// Has checksums computed before the device gets packets: as `netlink` does, or, where the kernel has no such interface, with the
 /// `ethtool` program.
 pub(super) fn disable_offload(
-    device: &IfaceName,
+    device: InterfaceName,
     limit: Duration,
     netlink: impl FnOnce() -> Result<(), NetlinkError>,
     run: impl FnOnce(&Job) -> Result<Finished, ExecError>,

@@ -20,7 +20,7 @@ use tortie_dataplane::{
     ProxyNeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex, Routing, RoutingRule,
     RoutingRuleChange, SysctlPath, Sysctls, WireguardChange, WireguardDevice,
 };
-use tortie_model::{Cause, Cidr, Family, IfaceName, Mac};
+use tortie_model::{Cause, Cidr, Family, InterfaceName, Mac};
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
 
@@ -400,7 +400,7 @@ impl Links for LinuxKernel {
         self.with_netlink(|netlink| netlink.change_device(change))
     }
 
-    fn disable_checksum_offload(&mut self, interface: u32, name: &IfaceName) -> Result<(), KernelError> {
+    fn disable_checksum_offload(&mut self, interface: u32, name: InterfaceName) -> Result<(), KernelError> {
         self.timed(|kernel| {
             let netlink = || ethtool::disable_checksum_offload(interface, kernel.netlink_timeout);
             let result = checksums::disable_offload(name, kernel.limits.probe, netlink, |job| kernel.runner.run(job));
@@ -409,7 +409,7 @@ impl Links for LinuxKernel {
         })
     }
 
-    fn set_threaded(&mut self, device: &IfaceName, is_threaded: bool) -> Result<(), KernelError> {
+    fn set_threaded(&mut self, device: InterfaceName, is_threaded: bool) -> Result<(), KernelError> {
         self.timed(|_| threads::set(Path::new("/sys/class/net"), device, is_threaded))
     }
 

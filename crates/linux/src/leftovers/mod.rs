@@ -14,7 +14,7 @@ use tortie_dataplane::{
     Device, DeviceChange, DeviceKind, QdiscChange, QdiscKind, Route, RouteChange, RouteKind, RouteProtocol,
     RouteTableIndex,
 };
-use tortie_model::{Family, IfaceName};
+use tortie_model::{Family, InterfaceName};
 use tortie_nftables::TableId;
 
 pub use at_work::felix_at_work;
@@ -43,7 +43,7 @@ pub struct Leftovers {
     /// The priority of `WireGuard`'s routing rules, `WireguardRoutingRulePriority`.
     pub rule_priority: u32,
     /// The names of `WireGuard`'s devices, `WireguardInterfaceName` and `WireguardInterfaceNameV6`.
-    pub wireguard_devices: [IfaceName; 2],
+    pub wireguard_devices: [InterfaceName; 2],
     /// Who made routes in its tables, `DeviceRouteProtocol`.
     pub route_protocol: RouteProtocol,
 }
@@ -138,7 +138,7 @@ impl Leftovers {
         let mut removed = Removed::default();
         remove_tables(&[], netlink_timeout, &mut removed);
         self.remove_programs_of_felix(netlink, &mut removed);
-        for name in self.wireguard_devices.iter().map(IfaceName::as_str) {
+        for name in self.wireguard_devices.iter().map(InterfaceName::as_str) {
             let is_ours = |device: &Device| matches!(&device.kind, DeviceKind::Other(kind) if kind == "wireguard");
             remove_device(netlink, name, is_ours, &mut removed);
         }

@@ -62,7 +62,7 @@ kernel_test! {
             bpf_directory: None,
             workload_prefixes: vec!["cali".into()],
             rule_priority: 99,
-            wireguard_devices: ["wireguard.cali", "wg-v6.cali"].map(IfaceName::from),
+            wireguard_devices: ["wireguard.cali", "wg-v6.cali"].map(InterfaceName::from_static),
             route_protocol: RouteProtocol(3),
         };
         let remove = || {

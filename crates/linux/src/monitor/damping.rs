@@ -29,7 +29,7 @@ impl Damper {
         let index = index_of(&notice);
         let is_good_news = match &notice {
             Notice::Link(link) => link.is_running,
-            Notice::LinkGone { .. } => false,
+            Notice::OddLink(_) | Notice::LinkGone { .. } => false,
             Notice::Address { is_present, .. } => *is_present,
         };
         if is_good_news && !self.holds(index) {
@@ -69,6 +69,7 @@ impl Damper {
 const fn index_of(notice: &Notice) -> u32 {
     match notice {
         Notice::Link(link) => link.index,
+        Notice::OddLink(link) => link.index,
         Notice::LinkGone { index } => *index,
         Notice::Address { interface, .. } => *interface,
     }

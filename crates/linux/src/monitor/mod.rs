@@ -202,7 +202,7 @@ impl<E: From<MonitorEvent>> Watcher<E> {
     }
 
     fn resync(&self, monitor: &mut Monitor, netlink: &mut Netlink) -> Result<(), WatchEnd> {
-        let links = netlink.links()?;
+        let links = netlink.all_links()?;
         monitor.resync(links, netlink.local_addresses(None)?);
         self.report(monitor)
     }

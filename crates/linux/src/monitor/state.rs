@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use regex::Regex;
 use tortie_dataplane::LinkEvent;
-use tortie_model::IfaceName;
+use tortie_model::InterfaceName;
 
 use super::damping::Damper;
-use crate::netlink::{LinkState, Notice};
+use crate::netlink::{LinkState, Notice, OddLink};
 
 /// Turns what the kernel tells of links and addresses into [`LinkEvent`]s, as `felix/ifacemonitor` does.
 ///
@@ -21,8 +21,10 @@ pub struct Monitor {
     excluded: Vec<Regex>,
     damper: Damper,
     links: BTreeMap<u32, Link>,
-    indices: BTreeMap<IfaceName, BTreeSet<u32>>,
-    reported: BTreeMap<IfaceName, Reported>,
+    /// Names of links that are not reported because of these.
+    odd: BTreeMap<u32, String>,
+    indices: BTreeMap<InterfaceName, BTreeSet<u32>>,
+    reported: BTreeMap<InterfaceName, Reported>,
     /// Links whose addresses must be read again.
     stale: BTreeSet<u32>,
     events: Vec<LinkEvent>,
@@ -31,7 +33,7 @@ pub struct Monitor {
 /// A link that exists.
 #[derive(Debug)]
 struct Link {
-    name: IfaceName,
+    name: InterfaceName,
     is_running: bool,
     /// `None` until they are read.
     addresses: Option<BTreeSet<IpAddr>>,
@@ -76,19 +78,26 @@ impl Monitor {
 
     /// Takes a complete list of the links and addresses. Links about which something is held back stay as they are
     /// until that counts.
-    pub fn resync(&mut self, links: Vec<LinkState>, mut addresses: BTreeMap<u32, BTreeSet<IpAddr>>) {
-        let listed: BTreeSet<u32> = links.iter().map(|link| link.index).collect();
-        let gone: Vec<u32> = self.links.keys().copied().filter(|index| !listed.contains(index)).collect();
-        for index in gone {
-            if !self.damper.holds(index) {
-                self.remove(index);
-            }
-        }
+    pub fn resync(
+        &mut self,
+        mut links: Vec<Result<LinkState, OddLink>>,
+        mut addresses: BTreeMap<u32, BTreeSet<IpAddr>>,
+    ) {
+        let index_of =
+            |link: &Result<LinkState, OddLink>| link.as_ref().map_or_else(|odd| odd.index, |link| link.index);
+        let listed: BTreeSet<u32> = links.iter().map(index_of).collect();
+        let known = self.links.keys().chain(self.odd.keys()).copied();
+        let gone: Vec<u32> = known.filter(|index| !listed.contains(index) && !self.damper.holds(*index)).collect();
+        gone.into_iter().for_each(|index| self.remove(index));
+        links.retain(|link| !self.damper.holds(index_of(link)));
         for link in links {
-            let index = link.index;
-            if !self.damper.holds(index) {
-                self.store(link);
-                self.on_addresses(index, addresses.remove(&index).unwrap_or_default());
+            match link {
+                Ok(link) => {
+                    let index = link.index;
+                    self.store(link);
+                    self.on_addresses(index, addresses.remove(&index).unwrap_or_default());
+                }
+                Err(odd) => self.store_odd(odd),
             }
         }
     }
@@ -110,8 +119,8 @@ impl Monitor {
         self.stale.remove(&index);
         let Some(link) = self.links.get_mut(&index) else { return };
         link.addresses = Some(addresses);
-        let name = link.name.clone();
-        self.report(&name);
+        let name = link.name;
+        self.report(name);
     }
 
     /// What is to be reported.
@@ -126,6 +135,7 @@ impl Monitor {
                 self.stale.insert(link.index);
                 self.store(link);
             }
+            Notice::OddLink(link) => self.store_odd(link),
             Notice::LinkGone { index } => self.remove(index),
             Notice::Address { interface, address, is_present } => {
                 // If they are not known yet, all are about to be read.
@@ -133,8 +143,8 @@ impl Monitor {
                 let Some(addresses) = &mut link.addresses else { return };
                 let is_news = if is_present { addresses.insert(address) } else { addresses.remove(&address) };
                 if is_news {
-                    let name = link.name.clone();
-                    self.report(&name);
+                    let name = link.name;
+                    self.report(name);
                 }
             }
         }
@@ -146,14 +156,31 @@ impl Monitor {
             self.remove(index);
             self.stale.insert(index);
         }
-        let known = self.links.entry(index).or_insert_with(|| Link { name: name.clone(), is_running, addresses: None });
+        self.odd.remove(&index);
+        let known = self.links.entry(index).or_insert_with(|| Link { name, is_running, addresses: None });
         known.is_running = is_running;
-        self.indices.entry(name.clone()).or_default().insert(index);
-        self.report(&name);
+        self.indices.entry(name).or_default().insert(index);
+        self.report(name);
+    }
+
+    /// A link with an odd name counts as gone.
+    fn store_odd(&mut self, OddLink { index, name }: OddLink) {
+        if self.odd.get(&index) == Some(&name) {
+            return;
+        }
+        self.remove(index);
+        tracing::warn!(
+            interface = name,
+            index,
+            "Ignoring an interface whose name no rule can be written with: its addresses do not count as the host's, and no \
+             endpoint can be there"
+        );
+        self.odd.insert(index, name);
     }
 
     fn remove(&mut self, index: u32) {
         self.stale.remove(&index);
+        self.odd.remove(&index);
         let Some(link) = self.links.remove(&index) else { return };
         if let Some(indices) = self.indices.get_mut(&link.name) {
             indices.remove(&index);
@@ -161,14 +188,14 @@ impl Monitor {
                 self.indices.remove(&link.name);
             }
         }
-        self.report(&link.name);
+        self.report(link.name);
     }
 
     /// Reports what is different now of a name.
-    fn report(&mut self, name: &IfaceName) {
-        let Some(indices) = self.indices.get(name) else {
-            if self.reported.remove(name).is_some() {
-                self.events.push(LinkEvent::Gone { name: name.clone() });
+    fn report(&mut self, name: InterfaceName) {
+        let Some(indices) = self.indices.get(&name) else {
+            if self.reported.remove(&name).is_some() {
+                self.events.push(LinkEvent::Gone { name });
             }
             return;
         };
@@ -177,9 +204,8 @@ impl Monitor {
         let Some(link) = self.links.get(&index) else { return };
         let is_excluded = || self.excluded.iter().any(|pattern| pattern.is_match(name.as_str()));
 
-        let reported = self.reported.get(name);
+        let reported = self.reported.get(&name);
         if reported.is_none_or(|reported| (reported.index, reported.is_up) != (index, link.is_running)) {
-            let name = name.clone();
             self.events.push(if link.is_running {
                 LinkEvent::Up { name, index }
             } else {
@@ -189,12 +215,12 @@ impl Monitor {
         let reported_addresses = reported.and_then(|reported| reported.addresses.as_ref());
         let addresses = match &link.addresses {
             Some(addresses) if reported_addresses != Some(addresses) && !is_excluded() => {
-                self.events.push(LinkEvent::Addresses { name: name.clone(), addresses: addresses.clone() });
+                self.events.push(LinkEvent::Addresses { name, addresses: addresses.clone() });
                 Some(addresses.clone())
             }
             _ => reported_addresses.cloned(),
         };
-        self.reported.insert(name.clone(), Reported { index, is_up: link.is_running, addresses });
+        self.reported.insert(name, Reported { index, is_up: link.is_running, addresses });
     }
 }
 

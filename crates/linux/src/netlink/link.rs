@@ -2,7 +2,7 @@
 
 use netlink_packet_route::link::{LinkFlags, LinkHeader, LinkMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use tortie_model::IfaceName;
+use tortie_model::{InterfaceName, InvalidName};
 
 use super::error::NetlinkError;
 use super::wire::{self, RTM_NEWLINK, Request};
@@ -18,11 +18,20 @@ pub struct LinkState {
     /// Its index, which names it for as long as it exists.
     pub index: u32,
     /// Its name, which may change.
-    pub name: IfaceName,
+    pub name: InterfaceName,
     /// Whether it can carry traffic (`IFF_RUNNING`).
     pub is_running: bool,
     /// The largest packet that it takes; 0 if the kernel does not say.
     pub mtu: u32,
+}
+
+/// A network interface whose name is no [`InterfaceName`]: no rule can be written about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OddLink {
+    /// Its index.
+    pub index: u32,
+    /// Its name, bytes that are no text replaced.
+    pub name: String,
 }
 
 pub(super) fn dump_request() -> Request {
@@ -39,7 +48,7 @@ pub(super) fn parse_index(payload: &[u8]) -> Result<Option<u32>, NetlinkError> {
     Ok(parse_header(payload)?.map(|header| header.index))
 }
 
-pub(super) fn parse(kind: u16, payload: &[u8]) -> Result<Option<LinkState>, NetlinkError> {
+pub(super) fn parse(kind: u16, payload: &[u8]) -> Result<Option<Result<LinkState, OddLink>>, NetlinkError> {
     if kind != RTM_NEWLINK {
         return Ok(None);
     }
@@ -47,13 +56,17 @@ pub(super) fn parse(kind: u16, payload: &[u8]) -> Result<Option<LinkState>, Netl
     let (mut name, mut mtu) = (None, 0);
     wire::for_each_attribute("link", payload.get(HEADER_LEN..).unwrap_or_default(), |kind, value| {
         if kind == IFLA_IFNAME {
-            name = Some(IfaceName::new(wire::text(value)));
+            name = Some(wire::text(value));
         }
         if kind == IFLA_MTU {
             mtu = u32::from_ne_bytes(value.try_into().ok()?);
         }
         Some(())
     })?;
+    let (index, is_running) = (header.index, header.flags.contains(LinkFlags::Running));
     let name = name.ok_or(MALFORMED)?;
-    Ok(Some(LinkState { index: header.index, name, is_running: header.flags.contains(LinkFlags::Running), mtu }))
+    Ok(Some(match name.parse() {
+        Ok(name) => Ok(LinkState { index, name, is_running, mtu }),
+        Err(InvalidName { .. }) => Err(OddLink { index, name }),
+    }))
 }

@@ -13,7 +13,7 @@ use netlink_packet_route::neighbour::{
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use tortie_dataplane::AddressPlace;
-use tortie_model::{Family, IfaceName, Mac};
+use tortie_model::{Family, InterfaceName, Mac};
 
 use super::error::NetlinkError;
 use super::socket::Socket;
@@ -47,7 +47,7 @@ const ANSWER_TIME: Duration = Duration::from_millis(20);
 /// An interface, as far as it may lead to addresses.
 #[derive(Debug)]
 struct Interface {
-    name: IfaceName,
+    name: InterfaceName,
     is_bridge: bool,
     /// The bridge that it is a port of.
     master: Option<u32>,
@@ -87,7 +87,7 @@ impl Netlink {
                     }
                     kept.cloned()
                 }
-                Some((index, interface)) => Some(AddressPlace { interface: interface.name.clone(), port: None, index }),
+                Some((index, interface)) => Some(AddressPlace { interface: interface.name, port: None, index }),
             });
         }
         for attempt in 0..ATTEMPTS {
@@ -103,7 +103,7 @@ impl Netlink {
                 let mac = ethernet.neighbours.get(&(bridge, address)).copied();
                 let port = mac.and_then(|mac| ethernet.ports.get(&(bridge, mac))).copied();
                 if let Some((index, port)) = port.and_then(|index| Some((index, interfaces.get(&index)?))) {
-                    let (interface, port) = (interface.name.clone(), Some(port.name.clone()));
+                    let (interface, port) = (interface.name, Some(port.name));
                     if let Some(place) = found.get_mut(position) {
                         *place = Some(AddressPlace { interface, port, index });
                     }
@@ -158,7 +158,7 @@ fn is_still_behind(
 ) -> bool {
     let port = interfaces.get(&before.index);
     before.interface == interface.name
-        && port.is_some_and(|port| before.port.as_ref() == Some(&port.name) && port.master == Some(bridge))
+        && port.is_some_and(|port| before.port == Some(port.name) && port.master == Some(bridge))
 }
 
 /// The interface that packets to an address leave by, if it is directly there.
@@ -212,7 +212,7 @@ fn parse_interface(kind: u16, payload: &[u8]) -> Result<Option<(u32, Interface)>
     let (mut name, mut is_bridge, mut master) = (None, false, None);
     wire::for_each_attribute("link", payload.get(LINK_HEADER_LEN..).unwrap_or_default(), |kind, value| {
         match kind {
-            IFLA_IFNAME => name = Some(IfaceName::new(wire::text(value))),
+            IFLA_IFNAME => name = Some(wire::text(value)),
             IFLA_MASTER => master = Some(wire::number(value)?),
             IFLA_LINKINFO => {
                 let parsed = wire::for_each_attribute("link", value, |kind, value| {
@@ -225,7 +225,9 @@ fn parse_interface(kind: u16, payload: &[u8]) -> Result<Option<(u32, Interface)>
         }
         Some(())
     })?;
-    Ok(Some((header.index, Interface { name: name.ok_or(MALFORMED)?, is_bridge, master })))
+    // The monitor does not report one with an odd name, so that no address is there.
+    let name = name.ok_or(MALFORMED)?.parse().ok();
+    Ok(name.map(|name| (header.index, Interface { name, is_bridge, master })))
 }
 
 /// An entry of a table of neighbours, or of a bridge.

@@ -56,7 +56,7 @@ use tortie_model::{Cidr, Family, Mac};
 pub use conntrack::{Connection, ConnectionEvent, ConnectionEvents, Conntrack, Count, Flow, Traffic, Tuple};
 pub use error::NetlinkError;
 pub use generation::Nftables;
-pub use link::LinkState;
+pub use link::{LinkState, OddLink};
 pub use nflog::{LoggedHeaders, LoggedPacket, Nflog};
 pub use notice::Notice;
 pub use ruleset::RulesetSubscription;
@@ -82,14 +82,22 @@ impl Netlink {
         Socket::open(timeout).map(|socket| Self { socket })
     }
 
-    /// All links, by index.
+    /// All links but those with odd names, by index.
     ///
     /// # Errors
     /// If they cannot be read.
     pub fn links(&mut self) -> Result<Vec<LinkState>, NetlinkError> {
-        let mut links = self.socket.dump(link::dump_request(), "links", link::parse)?;
+        let mut links: Vec<LinkState> = self.all_links()?.into_iter().filter_map(Result::ok).collect();
         links.sort_by_key(|link| link.index);
         Ok(links)
+    }
+
+    /// All links.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn all_links(&mut self) -> Result<Vec<Result<LinkState, OddLink>>, NetlinkError> {
+        self.socket.dump(link::dump_request(), "links", link::parse)
     }
 
     /// The local addresses of all interfaces that have some, by the index of the interface.

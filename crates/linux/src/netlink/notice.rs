@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use tortie_model::Family;
 
 use super::error::NetlinkError;
-use super::link::LinkState;
+use super::link::{LinkState, OddLink};
 use super::wire::{Frame, NLMSG_OVERRUN, RTM_DELLINK, RTM_DELROUTE, RTM_NEWLINK, RTM_NEWROUTE};
 use super::{link, route};
 
@@ -14,6 +14,8 @@ use super::{link, route};
 pub enum Notice {
     /// A link exists, in this state.
     Link(LinkState),
+    /// A link exists with an odd name.
+    OddLink(OddLink),
     /// A link, of this name at last, does not exist any more.
     LinkGone {
         /// Its index.
@@ -34,7 +36,9 @@ impl Notice {
     /// Reads a message of the kernel; `None` if it is about something else.
     pub(super) fn parse(frame: &Frame<'_>) -> Result<Option<Self>, NetlinkError> {
         match frame.kind {
-            RTM_NEWLINK => Ok(link::parse(RTM_NEWLINK, frame.payload)?.map(Self::Link)),
+            RTM_NEWLINK => {
+                Ok(link::parse(RTM_NEWLINK, frame.payload)?.map(|link| link.map_or_else(Self::OddLink, Self::Link)))
+            }
             RTM_DELLINK => Ok(link::parse_index(frame.payload)?.map(|index| Self::LinkGone { index })),
             RTM_NEWROUTE | RTM_DELROUTE => {
                 for family in Family::ALL {

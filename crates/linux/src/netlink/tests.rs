@@ -12,7 +12,7 @@ use tortie_lab::netns::Namespace;
 use tortie_model::{Cidr, Family, Mac};
 
 use super::wire::{self, Frame, Request};
-use super::{LinkState, Netlink, NetlinkError, Notice, device, link, neighbour, route};
+use super::{LinkState, Netlink, NetlinkError, Notice, OddLink, device, link, neighbour, route};
 
 mod devices;
 mod lists;
@@ -77,7 +77,20 @@ fn a_link_is_read_past_attributes_that_nobody_knows() {
     let mtu = attribute(4, &1450_u32.to_ne_bytes());
     let attributes = [attribute(0x0fff, b"news"), attribute(3, b"cali1\0"), mtu, attribute(0x3ffe, &[])].concat();
     let link = link::parse(wire::RTM_NEWLINK, &link_payload(0, 7, 0x40, &attributes)).unwrap();
-    assert_eq!(link, Some(LinkState { index: 7, name: "cali1".into(), is_running: true, mtu: 1450 }));
+    assert_eq!(link, Some(Ok(LinkState { index: 7, name: "cali1".parse().unwrap(), is_running: true, mtu: 1450 })));
+}
+
+#[test]
+fn a_link_with_an_odd_name_is_told_apart() {
+    for (bytes, name) in
+        [("!x\0".as_bytes(), "!x"), ("é\0".as_bytes(), "é"), (b"eth+\0", "eth+"), (b"\xff\0", "\u{fffd}")]
+    {
+        let payload = link_payload(0, 7, 0x40, &attribute(3, bytes));
+        let odd = OddLink { index: 7, name: name.to_owned() };
+        assert_eq!(link::parse(wire::RTM_NEWLINK, &payload).unwrap(), Some(Err(odd.clone())));
+        let frame = Frame { kind: wire::RTM_NEWLINK, flags: 0, sequence: 0, payload: &payload };
+        assert_eq!(Notice::parse(&frame).unwrap(), Some(Notice::OddLink(odd)));
+    }
 }
 
 #[test]

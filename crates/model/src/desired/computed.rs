@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::{IfaceName, WorkloadEndpointId};
+use crate::{InterfaceName, WorkloadEndpointId};
 
 /// What few workload endpoints have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct Contest {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Contested {
     /// The host-side interface.
-    Interface(IfaceName),
+    Interface(InterfaceName),
     /// An address.
     Address(#[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))] IpAddr),
 }

@@ -58,7 +58,7 @@ fn endpoints_and_profiles_share_names() {
     let mut interner = Interner::new();
     let endpoint = |name: &str| {
         let endpoint = WorkloadEndpoint {
-            iface: Some("cali1".into()),
+            iface: Some("cali1".parse().unwrap()),
             generate_name: Some("web-".into()),
             profiles: ["kns.shop".into(), "ksa.shop.web".into()].into(),
             ports: [EndpointPort { name: "http".into(), protocol: Protocol::Named(NamedProtocol::Tcp), port: 80 }]

@@ -2,10 +2,8 @@
 
 use std::net::IpAddr;
 
-use tortie_net::InterfaceName;
-
 use super::{Flaw, Reason, is_name, is_name_byte, label};
-use crate::{EndpointPort, Family, HostEndpoint, IfaceName, ProfileName, Protocol, WorkloadEndpoint};
+use crate::{EndpointPort, Family, HostEndpoint, HostInterface, ProfileName, Protocol, WorkloadEndpoint};
 
 /// Bound of the addresses of an endpoint, and of its ports.
 const MAX_ITEMS: usize = 1_000;
@@ -14,9 +12,6 @@ const MAX_ITEMS: usize = 1_000;
 const MAX_PROFILES: usize = 100;
 
 pub(super) fn workload(endpoint: &WorkloadEndpoint) -> Result<(), Flaw> {
-    if endpoint.iface.as_ref().is_none_or(|iface| iface.as_str().is_empty()) {
-        return Err(Flaw::new("name", Reason::MissingInterface));
-    }
     at_most("ipv4_nets", endpoint.ipv4_nets.len(), "networks", MAX_ITEMS)?;
     at_most("ipv6_nets", endpoint.ipv6_nets.len(), "networks", MAX_ITEMS)?;
     if let Some(extras) = &endpoint.extras {
@@ -31,16 +26,19 @@ pub(super) fn workload(endpoint: &WorkloadEndpoint) -> Result<(), Flaw> {
 
 /// Checks for more than Felix does.
 pub(super) fn strict_workload(endpoint: &WorkloadEndpoint) -> Result<(), Flaw> {
-    // An empty name is a missing one.
-    if let Some(iface) = endpoint.iface.as_ref().filter(|iface| !iface.as_str().is_empty()) {
-        workload_interface(iface)?;
+    let Some(iface) = endpoint.iface else { return Err(Flaw::new("name", Reason::MissingInterface)) };
+    // These are directories next to those of interfaces below `/proc/sys/net`.
+    if matches!(iface.as_str(), "." | ".." | "all" | "default") {
+        return Err(Flaw::new("name", Reason::InterfaceName(iface)));
     }
     label::nameable("labels", &endpoint.labels)
 }
 
 pub(super) fn host(endpoint: &HostEndpoint) -> Result<(), Flaw> {
-    if let Some(iface) = &endpoint.iface {
-        interface(iface)?;
+    if let Some(HostInterface::Named(name)) = endpoint.iface
+        && !name.as_str().bytes().all(is_name_byte)
+    {
+        return Err(Flaw::new("name", Reason::InterfaceName(name)));
     }
     at_most("expected_ipv4_addrs", endpoint.expected_ipv4.len(), "addresses", MAX_ITEMS)?;
     at_most("expected_ipv6_addrs", endpoint.expected_ipv6.len(), "addresses", MAX_ITEMS)?;
@@ -72,22 +70,6 @@ fn profile_count(names: &[ProfileName]) -> Result<(), Flaw> {
 
 fn at_most(field: &str, count: usize, things: &'static str, bound: usize) -> Result<(), Flaw> {
     if count <= bound { Ok(()) } else { Err(Flaw::new(field, Reason::TooMany { count, things, bound })) }
-}
-
-/// Any name that the kernel takes for an interface: workloads of other orchestrators have other names than Calico's.
-fn workload_interface(iface: &IfaceName) -> Result<(), Flaw> {
-    // The latter are directories next to those of interfaces below `/proc/sys/net`.
-    let is_reserved = matches!(iface.as_str(), "." | ".." | "all" | "default");
-    if InterfaceName::try_from(iface).is_ok() && !is_reserved {
-        return Ok(());
-    }
-    Err(Flaw::new("name", Reason::InterfaceName(iface.as_str().into())))
-}
-
-fn interface(iface: &IfaceName) -> Result<(), Flaw> {
-    let name = iface.as_str();
-    let is_valid = name == "*" || ((1..=15).contains(&name.len()) && name.bytes().all(is_name_byte));
-    if is_valid { Ok(()) } else { Err(Flaw::new("name", Reason::InterfaceName(name.into()))) }
 }
 
 fn family(field: &str, addresses: &[IpAddr], family: Family) -> Result<(), Flaw> {

@@ -29,7 +29,7 @@ fn numeric_ports_need_a_protocol_with_ports() {
 #[test]
 fn workload_ports_carry_a_protocol_by_name() {
     let endpoint = |protocol, port| WorkloadEndpoint {
-        iface: Some("cali1".into()),
+        iface: Some("cali1".parse().unwrap()),
         ports: [EndpointPort { name: "http".into(), protocol, port }].into(),
         ..WorkloadEndpoint::default()
     };
@@ -78,7 +78,7 @@ fn selectors_are_counted_once() {
 fn endpoints_have_bounds() {
     let port = EndpointPort { name: "http".into(), protocol: Protocol::Named(NamedProtocol::Tcp), port: 80 };
     let endpoint = |ports| WorkloadEndpoint {
-        iface: Some("cali1".into()),
+        iface: Some("cali1".parse().unwrap()),
         ports: vec![port.clone(); ports].into(),
         ..WorkloadEndpoint::default()
     };
@@ -99,14 +99,19 @@ fn refusals_of_later_stages_come_first() {
         assert!(value.validate_stored().is_ok(), "Felix accepts it");
         value.validate().unwrap_err().to_string()
     }
-    let workload = |iface: &str| WorkloadEndpoint { iface: Some(iface.into()), ..WorkloadEndpoint::default() };
-    for name in ["an interface of 28 characters", "0123456789abcdef", "a b", "cali+", "a/b", "..", "all", "*", "-A"] {
+    let workload =
+        |iface: &str| WorkloadEndpoint { iface: Some(iface.parse().unwrap()), ..WorkloadEndpoint::default() };
+    assert_eq!(refused(&WorkloadEndpoint::default()), "WorkloadEndpoint: name: a workload endpoint needs an interface");
+    for name in [".", "..", "all", "default"] {
         let reason = format!("WorkloadEndpoint: name: `{name}` is not the name of an interface");
         assert_eq!(refused(&workload(name)), reason);
     }
     for name in ["cali0123456789a", "veth@1", "tap.1"] {
         assert!(workload(name).validate().is_ok(), "{name}");
     }
+    let host = HostEndpoint { iface: Some("veth@1".parse().unwrap()), ..HostEndpoint::default() };
+    let error = host.validate_stored().unwrap_err();
+    assert_eq!(error.to_string(), "HostEndpoint: name: `veth@1` is not the name of an interface");
     assert_eq!(
         refused(&HostEndpoint::default()),
         "HostEndpoint: name: a host endpoint needs an interface or expected addresses"
@@ -123,7 +128,8 @@ fn refusals_of_later_stages_come_first() {
         let reason = format!("labels: `{name}` is not the name of a label");
         let endpoint = WorkloadEndpoint { labels: labels.clone(), ..workload("cali1") };
         assert_eq!(refused(&endpoint), format!("WorkloadEndpoint: {reason}"));
-        let host = HostEndpoint { iface: Some("*".into()), labels: labels.clone(), ..HostEndpoint::default() };
+        let host =
+            HostEndpoint { iface: Some("*".parse().unwrap()), labels: labels.clone(), ..HostEndpoint::default() };
         assert_eq!(refused(&host), format!("HostEndpoint: {reason}"));
         assert_eq!(refused(&NetworkSet { labels, ..NetworkSet::default() }), format!("NetworkSet: {reason}"));
     }

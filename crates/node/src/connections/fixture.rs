@@ -70,7 +70,7 @@ pub(super) fn workload(name: &str, address: &str, tiers: TierList) -> DesiredUpd
 /// A host endpoint whose policy `host` governs the host's traffic, `forward` what it forwards, and `pre-dnat` what comes in.
 pub(super) fn host_endpoint(interface: &str) -> DesiredUpdate {
     let state = HostEndpointState {
-        endpoint: HostEndpoint { iface: Some(interface.into()), ..HostEndpoint::default() }.into(),
+        endpoint: HostEndpoint { iface: Some(interface.parse().unwrap()), ..HostEndpoint::default() }.into(),
         tiers: tier(&["host"], &["host"]),
         forward_tiers: tier(&["forward"], &["forward"]),
         ..HostEndpointState::default()
@@ -104,7 +104,7 @@ pub(super) fn told(change: DesiredUpdate) -> Told {
 
 /// The node has `192.0.2.1` on `eth0` and `198.51.100.1` on `eth1`.
 pub(super) fn surroundings() -> Surroundings {
-    let at = |name: &str, address| (name.into(), BTreeSet::from([ip(address)]));
+    let at = |name: &str, address| (name.parse().unwrap(), BTreeSet::from([ip(address)]));
     let addresses = [at("lo", "127.0.0.1"), at("eth0", "192.0.2.1"), at("eth1", "198.51.100.1")];
     Surroundings { addresses: BTreeMap::from(addresses) }
 }

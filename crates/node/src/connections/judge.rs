@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use tortie_evaluate::{Answer, DecidedBy, Evaluator, Layer, Missing, Packet, Payload, Verdict};
-use tortie_model::{Direction, HostEndpointName, IfaceName, WorkloadEndpointId};
+use tortie_model::{Direction, HostEndpointName, HostInterface, InterfaceName, WorkloadEndpointId};
 
 use tortie_linux::netlink::{Connection, Flow, Tuple};
 
@@ -17,7 +17,7 @@ use tortie_linux::netlink::{Connection, Flow, Tuple};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Surroundings {
     /// The node's own addresses, by interface.
-    pub(crate) addresses: BTreeMap<IfaceName, BTreeSet<IpAddr>>,
+    pub(crate) addresses: BTreeMap<InterfaceName, BTreeSet<IpAddr>>,
 }
 
 /// What host endpoints never decide about, and what is left out.
@@ -53,7 +53,7 @@ pub(crate) struct Judge<'a> {
     evaluator: &'a Evaluator,
     exceptions: &'a Exceptions,
     node_addresses: BTreeSet<IpAddr>,
-    by_interface: HashMap<&'a IfaceName, AtInterface<'a>>,
+    by_interface: HashMap<InterfaceName, AtInterface<'a>>,
     /// The endpoint of all interfaces that have none of their own.
     any: AtInterface<'a>,
 }
@@ -76,7 +76,7 @@ impl<'a> Endpoints<'a> for Every {
     }
 }
 
-impl<'a, F: FnMut(IpAddr) -> Option<IfaceName>> Endpoints<'a> for Routed<F> {
+impl<'a, F: FnMut(IpAddr) -> Option<InterfaceName>> Endpoints<'a> for Routed<F> {
     fn at(&mut self, judge: &Judge<'a>, place: Place<'a>, address: IpAddr) -> Option<Vec<&'a HostEndpointName>> {
         let endpoint = match place {
             Place::Node => AtInterface::None,
@@ -103,15 +103,17 @@ impl<'a> Judge<'a> {
         };
         for (name, state) in evaluator.host_endpoints() {
             let endpoint = &*state.endpoint;
-            match &endpoint.iface {
-                Some(interface) if interface.as_str() == "*" => add(&mut any, name),
-                Some(interface) => add(by_interface.entry(interface).or_insert(AtInterface::None), name),
+            match endpoint.iface {
+                Some(HostInterface::All) => add(&mut any, name),
+                Some(HostInterface::Named(interface)) => {
+                    add(by_interface.entry(interface).or_insert(AtInterface::None), name)
+                }
                 None => {
                     let expected: BTreeSet<&IpAddr> =
                         endpoint.expected_ipv4.iter().chain(&endpoint.expected_ipv6).collect();
                     for (interface, addresses) in &surroundings.addresses {
                         if addresses.iter().any(|address| expected.contains(address)) {
-                            add(by_interface.entry(interface).or_insert(AtInterface::None), name);
+                            add(by_interface.entry(*interface).or_insert(AtInterface::None), name);
                         }
                     }
                 }
@@ -127,7 +129,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Whether the connection is denied. `route` tells by which interface packets to an address leave.
-    pub(crate) fn denies(&self, connection: &Connection, route: impl FnMut(IpAddr) -> Option<IfaceName>) -> bool {
+    pub(crate) fn denies(&self, connection: &Connection, route: impl FnMut(IpAddr) -> Option<InterfaceName>) -> bool {
         self.decide(connection, &mut Routed(route))
     }
 
@@ -138,10 +140,10 @@ impl<'a> Judge<'a> {
 
     /// The host endpoints that may govern what comes in by an interface from elsewhere: one, or all that may be the one if that
     /// is not plain. `None` among them is that there is none.
-    pub(crate) fn host_endpoints_at(&self, interface: Option<&IfaceName>) -> Vec<Option<&'a HostEndpointName>> {
+    pub(crate) fn host_endpoints_at(&self, interface: Option<InterfaceName>) -> Vec<Option<&'a HostEndpointName>> {
         let all = || self.evaluator.host_endpoints().map(|(name, _)| Some(name));
         let Some(interface) = interface else { return all().chain([None]).collect() };
-        match self.by_interface.get(interface).copied().unwrap_or(self.any) {
+        match self.by_interface.get(&interface).copied().unwrap_or(self.any) {
             AtInterface::None => vec![None],
             AtInterface::One(name) => vec![Some(name)],
             AtInterface::Unknown => all().collect(),

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tortie_linux::netlink::{Connection, Conntrack, Netlink, NetlinkError};
-use tortie_model::IfaceName;
+use tortie_model::InterfaceName;
 
 use super::judge::Surroundings;
 use super::worker::Tracking;
@@ -21,7 +21,7 @@ pub(super) struct KernelTracking {
     /// Opened when needed, and again after a failure.
     netlink: Option<Netlink>,
     conntrack: Option<Conntrack>,
-    names: BTreeMap<u32, IfaceName>,
+    names: BTreeMap<u32, InterfaceName>,
     is_first: bool,
 }
 
@@ -64,7 +64,7 @@ impl Tracking for KernelTracking {
             self.with_netlink(|netlink| Ok((netlink.links()?, netlink.local_addresses(None)?)))?;
         self.names = links.into_iter().map(|link| (link.index, link.name)).collect();
         let names = self.names.iter();
-        let by_name = names.filter_map(|(index, name)| Some((name.clone(), addresses.remove(index)?)));
+        let by_name = names.filter_map(|(index, name)| Some((*name, addresses.remove(index)?)));
         Ok(Surroundings { addresses: by_name.collect() })
     }
 
@@ -72,9 +72,9 @@ impl Tracking for KernelTracking {
         self.with_conntrack(|conntrack| conntrack.connections(keep))
     }
 
-    fn interface_to(&mut self, address: IpAddr) -> Result<Option<IfaceName>, NetlinkError> {
+    fn interface_to(&mut self, address: IpAddr) -> Result<Option<InterfaceName>, NetlinkError> {
         let index = self.with_netlink(|netlink| netlink.interface_to(address))?;
-        Ok(index.and_then(|index| self.names.get(&index)).cloned())
+        Ok(index.and_then(|index| self.names.get(&index)).copied())
     }
 
     fn cut(&mut self, connections: &[Connection]) -> Result<Vec<Result<bool, NetlinkError>>, NetlinkError> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tortie_evaluate::{Evaluator, State as DesiredState};
 use tortie_linux::netlink::{Connection, NetlinkError};
-use tortie_model::IfaceName;
+use tortie_model::InterfaceName;
 
 use super::SharedCutCounts;
 use super::judge::{Exceptions, Judge, Surroundings};
@@ -34,7 +34,7 @@ pub(super) trait Tracking {
     fn surroundings(&mut self) -> Result<Surroundings, NetlinkError>;
     fn connections(&mut self, keep: &dyn Fn(&Connection) -> bool) -> Result<Vec<Connection>, NetlinkError>;
     /// The interface by which packets to an address leave.
-    fn interface_to(&mut self, address: IpAddr) -> Result<Option<IfaceName>, NetlinkError>;
+    fn interface_to(&mut self, address: IpAddr) -> Result<Option<InterfaceName>, NetlinkError>;
     /// Forgets connections that are still the same; says which were there.
     fn cut(&mut self, connections: &[Connection]) -> Result<Vec<Result<bool, NetlinkError>>, NetlinkError>;
 }
@@ -195,7 +195,7 @@ impl<T: Tracking> Worker<T> {
         let surroundings = self.tracking.surroundings()?;
         let judge = Judge::new(&self.evaluator, &surroundings, &self.exceptions);
         let tracking = &mut self.tracking;
-        let mut routes: HashMap<IpAddr, Option<IfaceName>> = HashMap::new();
+        let mut routes: HashMap<IpAddr, Option<InterfaceName>> = HashMap::new();
         let mut failure = None;
         let mut route = |address| {
             let find = || {
@@ -204,7 +204,7 @@ impl<T: Tracking> Worker<T> {
                     None
                 })
             };
-            routes.entry(address).or_insert_with(find).clone()
+            *routes.entry(address).or_insert_with(find)
         };
         let denied: Vec<Connection> =
             slice.iter().filter(|connection| judge.denies(connection, &mut route)).copied().collect();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use tortie_model::desired::{DesiredUpdate, HostEndpointState, Rules, TierList};
-use tortie_model::{Direction, HostEndpointName, PolicyId, ProfileName, RuleAction, TierDefaultAction};
+use tortie_model::{Direction, HostEndpointName, HostInterface, PolicyId, ProfileName, RuleAction, TierDefaultAction};
 
 /// What may let something through.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -79,9 +79,9 @@ impl HostCut {
 }
 
 fn warning(name: &HostEndpointName, state: &HostEndpointState, cut: &[Direction]) -> String {
-    let interface = match state.endpoint.iface.as_ref() {
-        Some(iface) if iface.as_str() == "*" => "all interfaces".to_owned(),
-        Some(iface) => format!("interface {iface}"),
+    let interface = match state.endpoint.iface {
+        Some(HostInterface::All) => "all interfaces".to_owned(),
+        Some(HostInterface::Named(iface)) => format!("interface {iface}"),
         None => "the interfaces with its addresses".to_owned(),
     };
     let what = match cut {

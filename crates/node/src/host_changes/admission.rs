@@ -41,8 +41,8 @@ fn admission(evaluator: &Evaluator, judge: &Judge<'_>, connection: &ManagementCo
     if !judge.is_elsewhere(connection.remote.ip()) {
         return Admission::Open;
     }
-    let interface = connection.interface.as_deref().map(Into::into);
-    let endpoints = judge.host_endpoints_at(interface.as_ref());
+    let interface = connection.interface.as_deref().and_then(|name| name.parse().ok());
+    let endpoints = judge.host_endpoints_at(interface);
     let open = endpoints.iter().filter(|name| name.is_none_or(|name| admits(evaluator, name, connection)));
     match open.count() {
         open if open == endpoints.len() => Admission::Open,

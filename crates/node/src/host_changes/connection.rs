@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tortie_linux::netlink::{Netlink, NetlinkError};
 use tortie_linux::proc_net::{self, Malformed};
-use tortie_model::IfaceName;
+use tortie_model::InterfaceName;
 
 /// A connection by which this host is managed: somebody has opened it to a management port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub struct Observed {
     /// The connections by which it is managed.
     pub connections: BTreeSet<ManagementConnection>,
     /// The host's own addresses, by interface.
-    pub addresses: BTreeMap<IfaceName, BTreeSet<IpAddr>>,
+    pub addresses: BTreeMap<InterfaceName, BTreeSet<IpAddr>>,
 }
 
 /// Reason why it is unknown by which connections a host is managed.
@@ -101,7 +101,7 @@ impl KernelConnections {
 
     fn whereabouts(&mut self, ends: &[proc_net::Ends]) -> Result<Observed, NetlinkError> {
         let mut netlink = self.netlink.take().map_or_else(|| Netlink::open(self.timeout), Ok)?;
-        let names: BTreeMap<u32, IfaceName> =
+        let names: BTreeMap<u32, InterfaceName> =
             netlink.links()?.into_iter().map(|link| (link.index, link.name)).collect();
         let mut addresses = netlink.local_addresses(None)?;
         let mut observed = Observed::default();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use regex::Regex;
 use tortie_dataplane::RouteProtocol;
 use tortie_model::desired::Encapsulation;
-use tortie_model::{Family, Hostname, IfaceName};
+use tortie_model::{Family, Hostname};
 use tortie_nftables::TableId;
 
 pub use facts::{IPVS_INTERFACE, MachineFacts};
@@ -184,7 +184,7 @@ pub fn leftovers(config: &Config) -> Leftovers {
         bpf_directory: leftovers::bpf_directory(),
         workload_prefixes: config.interface_prefix.clone(),
         rule_priority: config.wireguard_routing_rule_priority,
-        wireguard_devices: [config.wireguard_interface_name, config.wireguard_interface_name_v6].map(IfaceName::from),
+        wireguard_devices: [config.wireguard_interface_name, config.wireguard_interface_name_v6],
         route_protocol: RouteProtocol(config.device_route_protocol),
     }
 }

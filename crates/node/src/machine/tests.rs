@@ -1,6 +1,5 @@
 use tortie_config::{Raw, Sources};
 use tortie_linux::netlink::LinkState;
-use tortie_model::IfaceName;
 
 use super::*;
 use tortie_model::desired::ConfigSource;
@@ -13,7 +12,7 @@ fn config(pairs: &[(&str, &str)]) -> Config {
 }
 
 fn link(name: &str, mtu: u32, is_running: bool) -> LinkState {
-    LinkState { index: 1, name: IfaceName::new(name), is_running, mtu }
+    LinkState { index: 1, name: name.parse().unwrap(), is_running, mtu }
 }
 
 fn facts(links: &[LinkState]) -> MachineFacts {

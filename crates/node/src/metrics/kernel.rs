@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tortie_datastore::Quantiles;
-use tortie_model::IfaceName;
+use tortie_model::InterfaceName;
 use tortie_telemetry::exposition::{Exposition, as_f64};
 
 use super::nftables::{self, NftablesCounts};
@@ -24,7 +24,7 @@ pub struct KernelMetrics {
     /// Routes per table.
     pub routes: BTreeMap<String, u64>,
     /// Existing interfaces.
-    pub interfaces: BTreeSet<IfaceName>,
+    pub interfaces: BTreeSet<InterfaceName>,
     /// Time per list of all routes of a table.
     pub route_resyncs: Quantiles,
     /// Time per list of the routes of an interface.

@@ -264,7 +264,9 @@ fn host_endpoint<M: Message>(m: &mut M, id: &HostEndpointName, state: &HostEndpo
     host_endpoint_id(m, id);
     m.message(3, "endpoint", |m| {
         let endpoint = &state.endpoint;
-        m.text(1, "name", endpoint.iface.as_ref().map_or("", |iface| iface.as_str()));
+        if let Some(interface) = endpoint.iface {
+            m.shown(1, "name", interface);
+        }
         m.texts(2, "profile_ids", endpoint.profiles.iter());
         tiers(m, 3, "tiers", &state.tiers);
         m.texts(4, "expected_ipv4_addrs", &endpoint.expected_ipv4);

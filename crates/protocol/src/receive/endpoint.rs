@@ -7,13 +7,13 @@ use tortie_model::desired::{
     TierPolicies, WorkloadEndpointState,
 };
 use tortie_model::{
-    AddressSource, AdminState, HostEndpoint, HostEndpointName, IfaceName, NatMapping, ProfileName, QosControls,
-    TierDefaultAction, TierName, WorkloadEndpoint, WorkloadEndpointId, WorkloadExtras,
+    AddressSource, AdminState, HostEndpoint, HostEndpointName, NatMapping, ProfileName, QosControls, TierDefaultAction,
+    TierName, WorkloadEndpoint, WorkloadEndpointId, WorkloadExtras,
 };
 
-use super::flaw::{Flaw, Unusable, address, addresses, all, bad, number, required};
+use super::flaw::{Flaw, Unusable, address, addresses, all, bad, number, parsed, required};
 use super::policy::policy_id;
-use super::{felix, in_object, name};
+use super::{felix, in_object};
 
 pub(super) fn workload_update(update: felix::WorkloadEndpointUpdate) -> Result<DesiredUpdate, Unusable> {
     let id = required("id", update.id).map(workload_id).map_err(in_object("a workload endpoint"))?;
@@ -63,7 +63,8 @@ fn workload(mut message: felix::WorkloadEndpoint) -> Result<WorkloadEndpointStat
     let computed = computed(&mut message)?;
     let endpoint = WorkloadEndpoint {
         state: if message.state == "active" { AdminState::Active } else { AdminState::Inactive },
-        iface: name(message.name).map(IfaceName::new),
+        // One that cannot be used counts as none, so that the other endpoints do not suffer.
+        iface: message.name.parse().ok(),
         // Addresses of other lengths than an Ethernet interface has, which the original's parser takes as well, count as
         // none: only static ARP entries depend on them.
         mac: message.mac.parse().ok(),
@@ -82,7 +83,7 @@ fn workload(mut message: felix::WorkloadEndpoint) -> Result<WorkloadEndpointStat
 
 fn host(message: felix::HostEndpoint) -> Result<HostEndpointState, Flaw> {
     let endpoint = HostEndpoint {
-        iface: name(message.name).map(IfaceName::new),
+        iface: (!message.name.is_empty()).then(|| parsed("name", &message.name)).transpose()?,
         expected_ipv4: addresses("expected_ipv4_addrs", &message.expected_ipv4_addrs)?,
         expected_ipv6: addresses("expected_ipv6_addrs", &message.expected_ipv6_addrs)?,
         profiles: profiles(message.profile_ids),

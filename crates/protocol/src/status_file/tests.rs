@@ -29,7 +29,7 @@ fn names_are_the_parts_escaped_as_segments_of_a_path() {
 #[test]
 fn contents_leave_out_what_is_empty() {
     let endpoint = WorkloadEndpoint {
-        iface: Some("cali12345".into()),
+        iface: Some("cali12345".parse().unwrap()),
         mac: Some("01:02:03:04:05:06".parse().unwrap()),
         ipv4_nets: ["10.0.0.1/32".parse().unwrap(), "10.0.0.2/32".parse().unwrap()].into_iter().collect(),
         ipv6_nets: ["fe80::1/128".parse().unwrap()].into_iter().collect(),

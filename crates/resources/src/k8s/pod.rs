@@ -2,8 +2,8 @@
 
 use sha1::{Digest, Sha1};
 use tortie_model::{
-    AddressSource, AdminState, Cidr, EndpointPort, Family, IfaceName, Interner, NamedProtocol, NatMapping, ProfileName,
-    Protocol, ShortList, Update, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras, reserved_range,
+    AddressSource, AdminState, Cidr, EndpointPort, Family, InterfaceName, Interner, NamedProtocol, NatMapping,
+    ProfileName, Protocol, ShortList, Update, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras, reserved_range,
 };
 
 use super::qos;
@@ -52,7 +52,7 @@ pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sin
     let extras = WorkloadExtras { address_source, ..extras(object, &nets, sink) };
     let endpoint = WorkloadEndpoint {
         state: AdminState::Active,
-        iface: Some(interface_name(&object.options.interface_prefix, namespace, name)),
+        iface: interface_name(&object.options.interface_prefix, namespace, name),
         mac: None,
         profiles: profiles.into(),
         ipv4_nets: of(Family::V4),
@@ -66,11 +66,12 @@ pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sin
     Some(vec![Update::WorkloadEndpoint(key, Some(object.root.valid(endpoint, sink)?))])
 }
 
-/// The host-side interface that Calico's CNI plugin makes for a pod.
-fn interface_name(prefix: &str, namespace: &str, name: &str) -> IfaceName {
+/// The host-side interface that Calico's CNI plugin makes for a pod; `None` if the prefix is too long for one. The addresses of
+/// the pod count nevertheless, and its node reports that it has no interface.
+fn interface_name(prefix: &str, namespace: &str, name: &str) -> Option<InterfaceName> {
     let hash = Sha1::digest(format!("{namespace}.{name}"));
     let hex: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-    IfaceName::new(format!("{prefix}{}", hex.get(..11).unwrap_or_default()))
+    format!("{prefix}{}", hex.get(..11).unwrap_or_default()).parse().ok()
 }
 
 fn finished(object: &Object<'_, '_>, status: Option<Map<'_, '_>>, sink: &mut Sink) -> bool {

@@ -7,11 +7,15 @@ mod rule;
 use std::sync::Arc;
 
 use tortie_model::{
-    AdminState, EncapMode, EndpointPort, HostEndpoint, IpPool, NatMapping, NetworkSet, Policy, ProfileName,
-    ProfileRules, Protocol, QosControls, StagedAction, Tier, Update, Wireguard, WorkloadEndpoint,
+    AdminState, EncapMode, EndpointPort, HostEndpoint, InterfaceName, IpPool, NatMapping, NetworkSet, Policy,
+    ProfileName, ProfileRules, Protocol, QosControls, StagedAction, Tier, Update, Wireguard, WorkloadEndpoint,
 };
 
 use json::{Object, number, object, shown, text};
+
+/// Stands for the name of an interface that has no usable one: no interface can be called so, and readers refuse endpoints
+/// without any name.
+const UNUSABLE_NAME: &str = "/";
 
 /// Writes a value as a datastore has it, in the form that Felix reads (`SerializeValue` of
 /// `libcalico-go/lib/backend/model/keys.go`): JSON, except that configuration parameters and the ready flag are bare
@@ -72,7 +76,7 @@ fn workload_endpoint(out: &mut Object<'_>, endpoint: &WorkloadEndpoint) {
             AdminState::Inactive => "inactive",
         },
     );
-    out.text("name", endpoint.iface.as_ref().map_or("", |iface| iface.as_str()));
+    out.text("name", endpoint.iface.as_ref().map_or(UNUSABLE_NAME, InterfaceName::as_str));
     out.text("active_instance_id", "");
     match endpoint.mac {
         Some(mac) => out.shown_if("mac", Some(mac)),
@@ -97,7 +101,7 @@ fn workload_endpoint(out: &mut Object<'_>, endpoint: &WorkloadEndpoint) {
 }
 
 fn host_endpoint(out: &mut Object<'_>, endpoint: &HostEndpoint) {
-    out.text_if("name", endpoint.iface.as_ref().map_or("", |iface| iface.as_str()));
+    out.shown_if("name", endpoint.iface);
     out.list_if("expected_ipv4_addrs", &endpoint.expected_ipv4, shown);
     out.list_if("expected_ipv6_addrs", &endpoint.expected_ipv6, shown);
     out.texts("labels", endpoint.labels.iter());

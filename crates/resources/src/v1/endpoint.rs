@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tortie_model::{
-    AddressSource, AdminState, Cidr, EndpointPort, Family, HostEndpoint, IfaceName, Interner, Labels, NatMapping,
-    NetworkSet, WorkloadEndpoint, WorkloadExtras,
+    AddressSource, AdminState, Cidr, EndpointPort, Family, HostEndpoint, HostInterface, Interner, InvalidName, Labels,
+    NatMapping, NetworkSet, WorkloadEndpoint, WorkloadExtras,
 };
 
 use super::profile_names;
@@ -35,13 +35,16 @@ pub(super) fn workload_endpoint(
             .text("addresses_claimed_by", sink)
             .map_or(AddressSource::Platform, |annotation| AddressSource::Annotation(annotation.into())),
     };
-    WorkloadEndpoint {
+    let name = map.text_or_empty("name", sink);
+    let endpoint = WorkloadEndpoint {
         // Felix takes only this word for "up" (`felix/dataplane/linux/endpoint_mgr.go`).
         state: match map.text("state", sink) {
             Some("active") => AdminState::Active,
             _ => AdminState::Inactive,
         },
-        iface: iface(map, sink),
+        // An endpoint without a usable name counts, as for Felix: IP sets of all nodes would otherwise lack its addresses, and
+        // a rule that denies them would open.
+        iface: name.parse().ok(),
         mac: map.field("mac").and_then(|mac| scalar::mac(mac, sink)),
         profiles: profile_names(map, "profile_ids", sink),
         ipv4_nets: map.list("ipv4_nets", sink, |net, sink| net_of(Family::V4, net, sink)).into(),
@@ -50,7 +53,12 @@ pub(super) fn workload_endpoint(
         ports: map.list("ports", sink, port).into(),
         generate_name: map.text("generate_name", sink).filter(|name| !name.is_empty()).map(Arc::from),
         extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),
+    };
+    // Last, since other problems say more.
+    if name.is_empty() && !sink.has_errors() {
+        root.error(sink, "name: a workload endpoint needs an interface");
     }
+    endpoint
 }
 
 pub(super) fn host_endpoint(
@@ -60,7 +68,7 @@ pub(super) fn host_endpoint(
     sink: &mut Sink,
 ) -> HostEndpoint {
     HostEndpoint {
-        iface: iface(map, sink),
+        iface: host_interface(map, sink),
         expected_ipv4: map.list("expected_ipv4_addrs", sink, |a, sink| scalar::address_of(Family::V4, a, sink)).into(),
         expected_ipv6: map.list("expected_ipv6_addrs", sink, |a, sink| scalar::address_of(Family::V6, a, sink)).into(),
         labels: labels_of(root, map, labels, sink, |name, _| !is_reserved(Kind::HostEndpoint, name)),
@@ -103,8 +111,10 @@ fn labels_of(
     scalar::interned(root, pairs, interner, sink)
 }
 
-fn iface(map: Map<'_, '_>, sink: &mut Sink) -> Option<IfaceName> {
-    map.text("name", sink).filter(|name| !name.is_empty()).map(IfaceName::from)
+fn host_interface(map: Map<'_, '_>, sink: &mut Sink) -> Option<HostInterface> {
+    let field = map.field("name")?;
+    let name = field.text(sink).filter(|name| !name.is_empty())?;
+    name.parse().map_err(|error: InvalidName| field.error(sink, error.to_string())).ok()
 }
 
 fn net_of(family: Family, cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Cidr> {

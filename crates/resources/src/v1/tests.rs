@@ -15,6 +15,7 @@ fn error(path: &str, json: &Json) -> String {
 }
 
 const POLICY: &str = "/calico/v1/policy/GlobalNetworkPolicy//p";
+const HOST: &str = "/calico/v1/host/h/endpoint/e";
 const WORKLOAD: &str = "/calico/v1/host/h/workload/k8s/ns%2fpod/endpoint/eth0";
 
 #[test]
@@ -76,6 +77,14 @@ fn bad_values_name_key_field_and_reason() {
             json!({"inbound_rules": [{"!src_nets": ["10.0.0.0/33"]}]}),
             "inbound_rules[0].!src_nets[0]: `10.0.0.0/33` is neither an IP address nor a network in CIDR notation",
         ),
+        (WORKLOAD, json!({"name": ""}), "name: a workload endpoint needs an interface"),
+        (WORKLOAD, json!({"name": 1}), "name: must be text (put it in quotes), is a number"),
+        (
+            HOST,
+            json!({"name": "-A"}),
+            "name: interface name \"-A\" must be 1 to 15 printable ASCII characters that need no quoting",
+        ),
+        (HOST, json!({"name": "veth@1"}), "name: `veth@1` is not the name of an interface"),
         (WORKLOAD, json!({"mac": "aa:bb"}), "mac: `aa:bb` is not an Ethernet address"),
         (WORKLOAD, json!({"ipv4_nets": ["::1"]}), "ipv4_nets[0]: `::1/128` is not an IPv4 network"),
         (WORKLOAD, json!({"labels": {"a": 1}}), "labels.a: must be text (put it in quotes), is a number"),
@@ -99,9 +108,12 @@ fn dscp_names() {
 /// As in Felix: another node's endpoint must not be missing from IP sets of rules that deny it.
 #[test]
 fn content_that_felix_accepts_is_decoded() {
-    let json = json!({"state": "active", "name": "an interface of 28 characters", "labels": {"bad key": "x"}});
-    let Update::WorkloadEndpoint(_, Some(endpoint)) = value(WORKLOAD, &json).unwrap() else { panic!() };
-    assert!(tortie_model::Valid::<tortie_model::WorkloadEndpoint>::new(endpoint.into_arc()).is_err());
+    for name in ["an interface of 28 characters", "0123456789abcdef", "a b", "cali+", "a/b", "*", "-A", "é"] {
+        let json = json!({"state": "active", "name": name, "labels": {"bad key": "x"}});
+        let Update::WorkloadEndpoint(_, Some(endpoint)) = value(WORKLOAD, &json).unwrap() else { panic!() };
+        assert_eq!(endpoint.iface, None, "{name}");
+        assert!(tortie_model::Valid::<tortie_model::WorkloadEndpoint>::new(endpoint.into_arc()).is_err());
+    }
     let json = json!({"selector": "has(x)", "untracked": true, "pre_dnat": true});
     let Update::Policy(_, Some(policy)) = value(POLICY, &json).unwrap() else { panic!() };
     assert!(policy.untracked && policy.pre_dnat);

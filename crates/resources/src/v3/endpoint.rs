@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use tortie_model::{
-    AddressSource, AdminState, Cidr, EndpointPort, Family, HostEndpoint, HostEndpointKey, HostEndpointName, Hostname,
-    IfaceName, Interner, NatMapping, ProfileName, Protocol, Update, WorkloadEndpoint, WorkloadEndpointKey,
-    WorkloadExtras,
+    AddressSource, AdminState, Cidr, EndpointPort, Family, HostEndpoint, HostEndpointKey, HostEndpointName,
+    HostInterface, Hostname, InterfaceName, Interner, NatMapping, ProfileName, Protocol, Update, WorkloadEndpoint,
+    WorkloadEndpointKey, WorkloadExtras,
 };
 
 use crate::object::reserved::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL, SERVICE_ACCOUNT_LABEL};
@@ -23,12 +23,13 @@ pub(crate) fn host_endpoint(object: &Object<'_, '_>, labels: &mut Interner, sink
     let addresses: Vec<IpAddr> = spec.list("expectedIPs", sink, scalar::address);
     let iface = spec.field("interfaceName").and_then(|field| {
         let name = field.text(sink)?;
-        if name != "*" && !is_interface_name(name) {
+        let interface = if name == "*" { Some(HostInterface::All) } else { interface(name).map(HostInterface::Named) };
+        if interface.is_none() {
             field.error(sink, format!("`{name}` is not the name of an interface, nor `*`"));
         }
-        Some(IfaceName::from(name))
+        interface
     });
-    if iface.is_none() && addresses.is_empty() {
+    if spec.field("interfaceName").is_none() && addresses.is_empty() {
         spec.error(sink, "must give an interface or expected addresses");
     }
     let (v4, v6): (Vec<_>, Vec<_>) = addresses.into_iter().partition(IpAddr::is_ipv4);
@@ -66,19 +67,21 @@ fn required<'n>(spec: Map<'n, '_>, name: &str, sink: &mut Sink) -> Option<&'n st
     Some(text)
 }
 
-fn is_interface_name(name: &str) -> bool {
-    (1..=15).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+/// An interface, if Calico's API takes the name.
+fn interface(name: &str) -> Option<InterfaceName> {
+    let is_plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'));
+    name.parse().ok().filter(|_| is_plain)
 }
 
-fn interface(spec: Map<'_, '_>, sink: &mut Sink) -> Option<IfaceName> {
-    let name = required(spec, "interfaceName", sink)?;
-    if !name.is_empty()
-        && !is_interface_name(name)
+fn workload_interface(spec: Map<'_, '_>, sink: &mut Sink) -> Option<InterfaceName> {
+    let name = required(spec, "interfaceName", sink).filter(|name| !name.is_empty())?;
+    let interface = interface(name);
+    if interface.is_none()
         && let Some(field) = spec.field("interfaceName")
     {
         field.error(sink, format!("`{name}` is not the name of an interface"));
     }
-    Some(IfaceName::from(name))
+    interface
 }
 
 /// A workload has addresses, not networks.
@@ -170,7 +173,7 @@ pub(crate) fn workload_endpoint(
             scalar::address_of(family, field, sink);
         }
     }
-    let iface = interface(spec, sink);
+    let iface = workload_interface(spec, sink);
     let nets: Vec<Cidr> = spec.list("ipNetworks", sink, single_address);
     let nats = spec.list("ipNATs", sink, |field, sink| {
         let nat = nat(field, sink)?;

@@ -1,7 +1,9 @@
 mod walk;
 
 use tortie_iptables::{Action, Chain, Features, write_rest};
-use tortie_model::{AdminState, Direction, IfaceName, PolicyId, PolicyKind, QosControls, TierDefaultAction, TierName};
+use tortie_model::{
+    AdminState, Direction, InterfaceName, PolicyId, PolicyKind, QosControls, TierDefaultAction, TierName,
+};
 
 use crate::{Marks, PolicyGroup, Renderer, RulesConfig, TierGroups};
 
@@ -25,7 +27,8 @@ fn tier(default_action: Option<TierDefaultAction>, kinds: &[PolicyKind]) -> Tier
 }
 
 fn to_workload(tiers: &[TierGroups], qos: Option<&QosControls>) -> Vec<String> {
-    let [to, _] = renderer().workload_endpoint(&IfaceName::from("cali1"), AdminState::Active, tiers, &[], qos);
+    let [to, _] =
+        renderer().workload_endpoint(InterfaceName::from_static("cali1"), AdminState::Active, tiers, &[], qos);
     lines(&to)
 }
 
@@ -61,7 +64,7 @@ fn a_tier_denies_unless_it_passes_or_only_previews() {
 fn every_workload_chain_ends_by_denying() {
     for tiers in [vec![], vec![tier(Some(TierDefaultAction::Pass), &[PolicyKind::NetworkPolicy])]] {
         for state in [AdminState::Active, AdminState::Inactive] {
-            for chain in renderer().workload_endpoint(&IfaceName::from("cali1"), state, &tiers, &[], None) {
+            for chain in renderer().workload_endpoint(InterfaceName::from_static("cali1"), state, &tiers, &[], None) {
                 let last = chain.rules.last().unwrap();
                 assert!(last.matches.is_empty());
                 assert_eq!(last.action, Some(Action::Drop));
@@ -73,7 +76,7 @@ fn every_workload_chain_ends_by_denying() {
 #[test]
 fn forwarded_traffic_is_allowed_only_without_any_tier() {
     let forward = |tiers: &[TierGroups]| {
-        let chains = renderer().host_endpoint_filter(&IfaceName::from("eth0"), &[], tiers, &[]);
+        let chains = renderer().host_endpoint_filter("eth0".parse().unwrap(), &[], tiers, &[]);
         lines(&chains[2]).join("\n")
     };
     assert!(forward(&[]).contains("Allow forwarded traffic by default"));

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 use tortie_iptables::{Chain, Features, HookPosition, InterfaceName, Table, write_rest};
-use tortie_model::{AdminState, Cidr, Family, IfaceName, ProfileName};
-use tortie_rules::names::{any_interface, chain};
+use tortie_model::{AdminState, Cidr, Family, HostInterface, ProfileName};
+use tortie_rules::names::chain;
 use tortie_rules::{DscpRule, EndpointMarks, HostDispatch, Renderer, TierGroups};
 use tortie_testkit::golden::assert_count;
 
@@ -215,9 +215,9 @@ fn dispatch_chains() {
 }
 
 /// The chain that marks an interface's packets for IPVS; its own number is the first that is given.
-pub(super) fn set_endpoint_mark(renderer: &Renderer, interface: &IfaceName) -> Option<Chain> {
+pub(super) fn set_endpoint_mark(renderer: &Renderer, interface: InterfaceName) -> Option<Chain> {
     renderer.config().ipvs.as_ref()?;
-    let mark = EndpointMarks::new(&renderer.config().marks).assign(interface.as_str().parse().unwrap());
+    let mark = EndpointMarks::new(&renderer.config().marks).assign(interface);
     Some(renderer.set_endpoint_mark(interface, mark))
 }
 
@@ -234,10 +234,10 @@ fn workload_endpoints() {
                 false => AdminState::Inactive,
             };
             let qos = load::qos(&input["qos"]);
-            let interface = IfaceName::from(text(&input["iface"]));
+            let interface = load::interface(&input["iface"]);
             let profiles = load::profiles(&input["profiles"]);
-            let mut chains = renderer.workload_endpoint(&interface, state, &tiers, &profiles, qos.as_ref()).to_vec();
-            chains.extend(set_endpoint_mark(&renderer, &interface));
+            let mut chains = renderer.workload_endpoint(interface, state, &tiers, &profiles, qos.as_ref()).to_vec();
+            chains.extend(set_endpoint_mark(&renderer, interface));
             assert_chains(config, &chains, list(&recorded["chains"]));
 
             let wanted: BTreeSet<&str> = list(&recorded["groups"]).iter().map(|group| text(&group["name"])).collect();
@@ -259,25 +259,26 @@ fn workload_endpoints() {
 fn host_endpoints() {
     let Some(json) = load::rules_json() else { return };
     let input = &json["hep_inputs"];
-    let interface = IfaceName::from(text(&input["iface"]));
+    let name = load::interface(&input["iface"]);
+    let interface = HostInterface::Named(name);
     let (tiers, forward) = (load::tiers(&input["tiers"]), load::tiers(&input["forward_tiers"]));
     let profiles = load::profiles(&input["profiles"]);
     for (config, renderer, recorded) in configs(json) {
         let check = |chains: &[Chain], field: &str| {
             assert_chains(&format!("{config} {field}"), chains, list(&recorded[field]));
         };
-        let filter = |interface: &IfaceName, forward: &[TierGroups], profiles: &[ProfileName]| {
-            let mut chains = renderer.host_endpoint_filter(interface, &tiers, forward, profiles).to_vec();
-            chains.extend(set_endpoint_mark(&renderer, interface));
-            chains
+        let filter = |interface, forward: &[TierGroups], profiles: &[ProfileName]| {
+            renderer.host_endpoint_filter(interface, &tiers, forward, profiles).to_vec()
         };
-        check(&filter(&interface, &forward, &profiles), "host_endpoint_filter");
-        check(&filter(&any_interface(), &[], &[]), "host_endpoint_filter_all_interfaces");
-        let egress = renderer.host_endpoint_mangle_egress(&interface, &tiers, &profiles);
+        let mut named = filter(interface, &forward, &profiles);
+        named.extend(set_endpoint_mark(&renderer, name));
+        check(&named, "host_endpoint_filter");
+        check(&filter(HostInterface::All, &[], &[]), "host_endpoint_filter_all_interfaces");
+        let egress = renderer.host_endpoint_mangle_egress(interface, &tiers, &profiles);
         check(&[egress], "host_endpoint_mangle_egress");
-        let ingress = renderer.host_endpoint_mangle_ingress(&interface, &tiers);
+        let ingress = renderer.host_endpoint_mangle_ingress(interface, &tiers);
         check(&[ingress], "host_endpoint_mangle_ingress");
-        let raw = renderer.host_endpoint_raw(&interface, &tiers);
+        let raw = renderer.host_endpoint_raw(interface, &tiers);
         check(&raw, "host_endpoint_raw");
         assert_chain(config, &raw[0], &recorded["host_endpoint_raw_egress"]);
     }

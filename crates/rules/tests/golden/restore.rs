@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use tortie_iptables::{Chain, ChainName, Features, RenderedChain, Renderer as Lines, Table};
-use tortie_model::{Family, IfaceName};
+use tortie_model::{Family, HostInterface};
 use tortie_rules::names::chain;
 use tortie_rules::{EndpointMarks, HostDispatch, Renderer};
 use tortie_testkit::golden::assert_count;
@@ -16,21 +16,21 @@ use super::load::{self, list, text};
 fn desired(json: &Value, renderer: &Renderer, table: Table, family: Family, recorded: &Value) -> Vec<Chain> {
     let hep = &json["hep_inputs"];
     let eth0 = load::interface(&hep["iface"]);
-    let interface = IfaceName::from(eth0.as_str());
+    let interface = HostInterface::Named(eth0);
     let hep_profiles = load::profiles(&hep["profiles"]);
     let host = |purpose| renderer.host_dispatch(purpose, [eth0], false);
     let mut chains = renderer.fixed_chains(table, family);
     match table {
         Table::Raw => {
             chains.extend(host(HostDispatch::Raw));
-            chains.extend(renderer.host_endpoint_raw(&interface, &[]));
+            chains.extend(renderer.host_endpoint_raw(interface, &[]));
             chains.push(renderer.rpf_skip(&BTreeMap::new(), family));
         }
         Table::Mangle => {
             chains.extend(host(HostDispatch::MangleIngress));
             chains.extend(host(HostDispatch::MangleEgress));
-            chains.push(renderer.host_endpoint_mangle_ingress(&interface, &[]));
-            chains.push(renderer.host_endpoint_mangle_egress(&interface, &[], &hep_profiles));
+            chains.push(renderer.host_endpoint_mangle_ingress(interface, &[]));
+            chains.push(renderer.host_endpoint_mangle_egress(interface, &[], &hep_profiles));
             let profile = load::profile(&json["restore_input_notes"]["profile_used_for_every_profile_chain"], family);
             chains.extend(hep_profiles.iter().map(|name| renderer.profile(name, &profile, family).outbound));
             chains.push(renderer.egress_dscp(&dscp_rules()));
@@ -51,13 +51,13 @@ fn desired(json: &Value, renderer: &Renderer, table: Table, family: Family, reco
             chains.extend(renderer.workload_dispatch([cali]));
             chains.extend(host(HostDispatch::Filter));
             chains.extend(renderer.workload_endpoint(
-                &cali.as_str().into(),
+                cali,
                 tortie_model::AdminState::Active,
                 &wep_tiers,
                 &wep_profiles,
                 None,
             ));
-            chains.extend(renderer.host_endpoint_filter(&interface, &hep_tiers, &forward_tiers, &hep_profiles));
+            chains.extend(renderer.host_endpoint_filter(interface, &hep_tiers, &forward_tiers, &hep_profiles));
             let notes = &json["restore_input_notes"];
             let policy = load::policy(&notes["policy_used_for_every_policy_chain"], family);
             let profile = load::profile(&notes["profile_used_for_every_profile_chain"], family);
@@ -89,9 +89,8 @@ fn ipvs_dispatch(json: &Value, renderer: &Renderer) -> Vec<Chain> {
     let cali = load::interface(&json["endpoint_inputs"][3]["iface"]);
     let eth0 = load::interface(&json["hep_inputs"]["iface"]);
     let mut marks = EndpointMarks::new(&renderer.config().marks);
-    let mut chains: Vec<Chain> = [cali, eth0]
-        .map(|interface| renderer.set_endpoint_mark(&interface.as_str().into(), marks.assign(interface)))
-        .to_vec();
+    let mut chains: Vec<Chain> =
+        [cali, eth0].map(|interface| renderer.set_endpoint_mark(interface, marks.assign(interface))).to_vec();
     chains.extend(renderer.endpoint_mark_dispatch(&marks, [cali], [eth0]));
     chains
 }

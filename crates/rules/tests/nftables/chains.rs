@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 use tortie_iptables::{Chain, HookPosition, InterfaceName, MapVerdict, Table};
-use tortie_model::{AdminState, Cidr, Family, IfaceName, ProfileName};
-use tortie_rules::names::{any_interface, chain};
+use tortie_model::{AdminState, Cidr, Family, HostInterface, ProfileName};
+use tortie_rules::names::chain;
 use tortie_rules::{DscpRule, EndpointMarks, HostDispatch, Renderer, TierGroups};
 use tortie_testkit::golden::assert_count;
 
@@ -223,9 +223,9 @@ fn dispatch_chains_and_maps() {
 }
 
 /// The chain that marks an interface's packets for IPVS; its own number is the first that is given.
-fn set_endpoint_mark(renderer: &Renderer, interface: &IfaceName) -> Option<Chain> {
+fn set_endpoint_mark(renderer: &Renderer, interface: InterfaceName) -> Option<Chain> {
     renderer.config().ipvs.as_ref()?;
-    let mark = EndpointMarks::new(&renderer.config().marks).assign(interface.as_str().parse().unwrap());
+    let mark = EndpointMarks::new(&renderer.config().marks).assign(interface);
     Some(renderer.set_endpoint_mark(interface, mark))
 }
 
@@ -242,10 +242,10 @@ fn workload_endpoints() {
                 false => AdminState::Inactive,
             };
             let qos = load::qos(&input["qos"]);
-            let interface = IfaceName::from(text(&input["iface"]));
+            let interface = load::interface(&input["iface"]);
             let profiles = load::profiles(&input["profiles"]);
-            let mut chains = renderer.workload_endpoint(&interface, state, &tiers, &profiles, qos.as_ref()).to_vec();
-            chains.extend(set_endpoint_mark(&renderer, &interface));
+            let mut chains = renderer.workload_endpoint(interface, state, &tiers, &profiles, qos.as_ref()).to_vec();
+            chains.extend(set_endpoint_mark(&renderer, interface));
             let mut divergences = Divergences::new();
             let check = |chains: &[Chain], recorded: &Value, divergences: &mut Divergences| {
                 assert_chains(config, chains, list(recorded), Table::Filter, Family::V4, divergences);
@@ -269,7 +269,8 @@ fn workload_endpoints() {
 fn host_endpoints() {
     let Some(json) = crate::nftables_json() else { return };
     let input = &json["hep_inputs"];
-    let interface = IfaceName::from(text(&input["iface"]));
+    let name = load::interface(&input["iface"]);
+    let interface = HostInterface::Named(name);
     let (tiers, forward) = (load::tiers(&input["tiers"]), load::tiers(&input["forward_tiers"]));
     let profiles = load::profiles(&input["profiles"]);
     for (config, renderer, recorded) in configs(json) {
@@ -279,18 +280,18 @@ fn host_endpoints() {
             assert_chains(&what, chains, list(&recorded[field]), layer, Family::V4, &mut divergences);
             assert_eq!(divergences, BTreeMap::new());
         };
-        let filter = |interface: &IfaceName, forward: &[TierGroups], profiles: &[ProfileName]| {
-            let mut chains = renderer.host_endpoint_filter(interface, &tiers, forward, profiles).to_vec();
-            chains.extend(set_endpoint_mark(&renderer, interface));
-            chains
+        let filter = |interface, forward: &[TierGroups], profiles: &[ProfileName]| {
+            renderer.host_endpoint_filter(interface, &tiers, forward, profiles).to_vec()
         };
-        check(&filter(&interface, &forward, &profiles), "host_endpoint_filter", Table::Filter);
-        check(&filter(&any_interface(), &[], &[]), "host_endpoint_filter_all_interfaces", Table::Filter);
-        let egress = renderer.host_endpoint_mangle_egress(&interface, &tiers, &profiles);
+        let mut named = filter(interface, &forward, &profiles);
+        named.extend(set_endpoint_mark(&renderer, name));
+        check(&named, "host_endpoint_filter", Table::Filter);
+        check(&filter(HostInterface::All, &[], &[]), "host_endpoint_filter_all_interfaces", Table::Filter);
+        let egress = renderer.host_endpoint_mangle_egress(interface, &tiers, &profiles);
         check(&[egress], "host_endpoint_mangle_egress", Table::Mangle);
-        let ingress = renderer.host_endpoint_mangle_ingress(&interface, &tiers);
+        let ingress = renderer.host_endpoint_mangle_ingress(interface, &tiers);
         check(&[ingress], "host_endpoint_mangle_ingress", Table::Mangle);
-        let raw = renderer.host_endpoint_raw(&interface, &tiers);
+        let raw = renderer.host_endpoint_raw(interface, &tiers);
         check(&raw, "host_endpoint_raw", Table::Raw);
         assert!(render(&raw[0], Table::Raw, Family::V4).equals(&recorded["host_endpoint_raw_egress"]), "{config}");
     }

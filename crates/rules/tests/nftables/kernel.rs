@@ -9,7 +9,7 @@ use tortie_iptables::{Action, Chain, Match, Table};
 use tortie_lab::kernel_test;
 use tortie_lab::netns::Namespace;
 use tortie_lab::nft::Nft;
-use tortie_model::{AdminState, Family, IfaceName};
+use tortie_model::{AdminState, Family};
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{
     Command, Context, Features, FullNames, LayeredName, ProgramRule, SetKind, SetName, TableId, Transaction,
@@ -38,8 +38,8 @@ fn chains(json: &serde_json::Value, family: Family) -> Vec<(Table, Chain)> {
         for recorded in list(&recorded["workload_endpoints"]) {
             let input = &json["endpoint_inputs"][usize::try_from(load::number(&recorded["input"])).unwrap()];
             let (tiers, qos) = (load::tiers(&input["tiers"]), load::qos(&input["qos"]));
-            let (interface, profiles) = (IfaceName::from(text(&input["iface"])), load::profiles(&input["profiles"]));
-            filter.extend(renderer.workload_endpoint(&interface, AdminState::Active, &tiers, &profiles, qos.as_ref()));
+            let (interface, profiles) = (load::interface(&input["iface"]), load::profiles(&input["profiles"]));
+            filter.extend(renderer.workload_endpoint(interface, AdminState::Active, &tiers, &profiles, qos.as_ref()));
         }
         filter.extend(renderer.workload_dispatch([]));
         let names = list(&json["dispatch_inputs"]["tree"]).iter().map(load::interface);

@@ -21,9 +21,8 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 use tortie_iptables::{Chain, Rule, Table};
-use tortie_model::Family;
+use tortie_model::{Family, HostInterface};
 use tortie_nftables::{Context, Features, FullNames, LayeredName, RenderedRule, deviations};
-use tortie_rules::names::any_interface;
 use tortie_rules::{Renderer, RulesConfig};
 
 fn nftables_json() -> Option<&'static Value> {
@@ -68,8 +67,8 @@ struct Rendered {
 
 fn render_for(chain: &Chain, layer: Table, family: Family, features: Features) -> Rendered {
     let mut names = FullNames::default();
-    let (any, renderer) = (any_interface(), Renderer::new(RulesConfig::default()));
-    renderer.host_endpoint_filter(&any, &[], &[], &[]).iter().for_each(|chain| names.define(chain));
+    let (any, renderer) = (HostInterface::All, Renderer::new(RulesConfig::default()));
+    renderer.host_endpoint_filter(any, &[], &[], &[]).iter().for_each(|chain| names.define(chain));
     names.define(chain);
     let name = LayeredName::new(layer, names.get(&chain.name));
     let context = Context { family, layer, names: &names, features };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tortie_iptables::{Action, HookPosition, InterfaceName, Rule, Table as Layer, kernel_chain};
 use tortie_lab::kernel_test;
-use tortie_model::{AdminState, Direction, Family, IfaceName, PolicyId, PolicyKind, QosControls, TierDefaultAction};
+use tortie_model::{AdminState, Direction, Family, PolicyId, PolicyKind, QosControls, TierDefaultAction};
 use tortie_nftables::{Features, Table, TableConfig};
 use tortie_rules::names::{EndpointChain, endpoint_chain, static_set};
 use tortie_rules::{EndpointMarks, HostDispatch, IpvsConfig, PolicyGroup, Renderer, TierGroups};
@@ -42,7 +42,8 @@ fn to_workload(qos: &QosControls) -> Table {
     table.set_hook(Layer::Filter, kernel_chain::OUTPUT, HookPosition::Insert, jump);
     let allow = json!({"tier": "default", "inbound_rules": [{"action": "allow"}]});
     let tiers = tier(&mut table, &renderer, &[Layer::Filter], &allow);
-    let chains = renderer.workload_endpoint(&IfaceName::from(ETH0), AdminState::Active, &tiers, &[], Some(qos));
+    let chains =
+        renderer.workload_endpoint(InterfaceName::from_static(ETH0), AdminState::Active, &tiers, &[], Some(qos));
     update(&mut table, Layer::Filter, chains);
     table
 }
@@ -93,7 +94,7 @@ kernel_test! {
             let tiers = tier(&mut table, &renderer, &[Layer::Raw], &policy);
             let eth0: InterfaceName = ETH0.parse().unwrap();
             update(&mut table, Layer::Raw, renderer.host_dispatch(HostDispatch::Raw, [eth0], false));
-            update(&mut table, Layer::Raw, renderer.host_endpoint_raw(&IfaceName::from(ETH0), &tiers));
+            update(&mut table, Layer::Raw, renderer.host_endpoint_raw(ETH0.parse().unwrap(), &tiers));
             pair.apply(&mut table);
             let seen = "add table ip seen
                 add chain ip seen output { type filter hook output priority 0 ; }
@@ -120,7 +121,7 @@ kernel_test! {
             let tiers = tier(&mut table, &renderer, &[Layer::Mangle], &policy);
             let eth0: InterfaceName = ETH0.parse().unwrap();
             update(&mut table, Layer::Mangle, renderer.host_dispatch(HostDispatch::MangleIngress, [eth0], false));
-            update(&mut table, Layer::Mangle, [renderer.host_endpoint_mangle_ingress(&IfaceName::from(ETH0), &tiers)]);
+            update(&mut table, Layer::Mangle, [renderer.host_endpoint_mangle_ingress(ETH0.parse().unwrap(), &tiers)]);
             pair.apply(&mut table);
             let receiver = pair.host.run(|| UdpSocket::bind((HOST[0], 7000))).unwrap().unwrap();
             receiver.set_read_timeout(Some(Duration::from_millis(400))).unwrap();
@@ -141,9 +142,9 @@ kernel_test! {
         let mut marks = EndpointMarks::new(&renderer.config().marks);
         let eth0: InterfaceName = ETH0.parse().unwrap();
         let mark = marks.assign(eth0);
-        update(&mut table, Layer::Filter, [renderer.set_endpoint_mark(&IfaceName::from(ETH0), mark)]);
+        update(&mut table, Layer::Filter, [renderer.set_endpoint_mark(InterfaceName::from_static(ETH0), mark)]);
         update(&mut table, Layer::Filter, renderer.endpoint_mark_dispatch(&marks, [], [eth0]));
-        update(&mut table, Layer::Filter, renderer.host_endpoint_filter(&IfaceName::from(ETH0), &[], &[], &[]));
+        update(&mut table, Layer::Filter, renderer.host_endpoint_filter(ETH0.parse().unwrap(), &[], &[], &[]));
         pair.apply(&mut table);
         let mark = mark.unwrap();
         let seen = format!(

@@ -12,7 +12,7 @@ use tortie_ipsets::{Member, SetType};
 use tortie_iptables::{Chain, IpSetName, Table as Layer};
 use tortie_lab::netns::Namespace;
 use tortie_lab::nft::Nft;
-use tortie_model::{Direction, Family, IfaceName, IpSetId, PolicyId, PolicyKind, TierDefaultAction};
+use tortie_model::{Direction, Family, HostInterface, IpSetId, PolicyId, PolicyKind, TierDefaultAction};
 use tortie_nftables::{Features, Table, TableConfig, TableId, Transaction};
 use tortie_rules::names::{ip_set_name, static_set};
 use tortie_rules::{HostDispatch, NftablesConfig, PacketFilter, PolicyGroup, Renderer, RulesConfig, TierGroups};
@@ -225,7 +225,7 @@ pub(crate) fn host(table: &mut Table, renderer: &Renderer, endpoint: Option<(&st
         update(table, Layer::Mangle, renderer.host_dispatch(purpose, interface, false));
     }
     let Some((interface, rules)) = endpoint else { return };
-    let interface = IfaceName::from(interface);
+    let interface = HostInterface::Named(interface.parse().unwrap());
     let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "out");
     let tiers = [TierGroups {
         name: "default".into(),
@@ -238,14 +238,14 @@ pub(crate) fn host(table: &mut Table, renderer: &Renderer, endpoint: Option<(&st
     for layer in [Layer::Filter, Layer::Mangle] {
         update(table, layer, [policy.inbound.clone(), policy.outbound.clone()]);
     }
-    update(table, Layer::Raw, renderer.host_endpoint_raw(&interface, &[]));
-    update(table, Layer::Filter, renderer.host_endpoint_filter(&interface, &tiers, &[], &[]));
+    update(table, Layer::Raw, renderer.host_endpoint_raw(interface, &[]));
+    update(table, Layer::Filter, renderer.host_endpoint_filter(interface, &tiers, &[], &[]));
     update(
         table,
         Layer::Mangle,
         [
-            renderer.host_endpoint_mangle_ingress(&interface, &[]),
-            renderer.host_endpoint_mangle_egress(&interface, &tiers, &[]),
+            renderer.host_endpoint_mangle_ingress(interface, &[]),
+            renderer.host_endpoint_mangle_egress(interface, &tiers, &[]),
         ],
     );
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tortie_ipsets::{Member, SetType};
 use tortie_iptables::{Chain, InterfaceName, MapKey, MapVerdict, Table as Layer};
-use tortie_model::{AdminState, Direction, Family, IfaceName, IpSetId, PolicyId, PolicyKind};
+use tortie_model::{AdminState, Direction, Family, HostInterface, IpSetId, PolicyId, PolicyKind};
 use tortie_nftables::fake::FakeKernel;
 use tortie_nftables::{Features, Table, TableConfig, TableId};
 use tortie_rules::names::ip_set_name;
@@ -104,20 +104,20 @@ impl<'a> Scenario<'a> {
         let hep = &json["hep_inputs"];
         let eth0 = load::interface(&hep["iface"]);
         let host = |purpose| renderer.host_dispatch(purpose, [eth0], false);
-        let interface = IfaceName::from(eth0.as_str());
+        let interface = HostInterface::Named(eth0);
         let hep_profiles = load::profiles(&hep["profiles"]);
         let (hep_tiers, forward) = (load::tiers(&hep["tiers"]), load::tiers(&hep["forward_tiers"]));
         let profile = load::profile(&inputs["common_profile"], family);
         self.update(Layer::Raw, host(HostDispatch::Raw));
-        self.update(Layer::Raw, renderer.host_endpoint_raw(&interface, &[]));
+        self.update(Layer::Raw, renderer.host_endpoint_raw(interface, &[]));
         self.update(Layer::Raw, [renderer.rpf_skip(&BTreeMap::new(), family)]);
         self.update(Layer::Mangle, host(HostDispatch::MangleIngress));
         self.update(Layer::Mangle, host(HostDispatch::MangleEgress));
         self.update(
             Layer::Mangle,
             [
-                renderer.host_endpoint_mangle_ingress(&interface, &[]),
-                renderer.host_endpoint_mangle_egress(&interface, &[], &hep_profiles),
+                renderer.host_endpoint_mangle_ingress(interface, &[]),
+                renderer.host_endpoint_mangle_egress(interface, &[], &hep_profiles),
                 renderer.egress_dscp(&self.dscp_rules()),
             ],
         );
@@ -136,7 +136,7 @@ impl<'a> Scenario<'a> {
         self.update(Layer::Filter, [renderer.cidr_block(blocked, family)]);
         self.update(Layer::Filter, renderer.workload_dispatch([]));
         self.update(Layer::Filter, host(HostDispatch::Filter));
-        self.update(Layer::Filter, renderer.host_endpoint_filter(&interface, &hep_tiers, &forward, &hep_profiles));
+        self.update(Layer::Filter, renderer.host_endpoint_filter(interface, &hep_tiers, &forward, &hep_profiles));
         let wep = &json["endpoint_inputs"][3];
         let (wep_tiers, wep_profiles) = (load::tiers(&wep["tiers"]), load::profiles(&wep["profiles"]));
         self.endpoint(ENDPOINT, &wep_tiers, &wep_profiles);
@@ -158,7 +158,7 @@ impl<'a> Scenario<'a> {
             let mut marks = EndpointMarks::new(&renderer.config().marks);
             for interface in [cali, eth0] {
                 let mark = marks.assign(interface);
-                self.update(Layer::Filter, [renderer.set_endpoint_mark(&interface.as_str().into(), mark)]);
+                self.update(Layer::Filter, [renderer.set_endpoint_mark(interface, mark)]);
             }
             self.update(Layer::Filter, renderer.endpoint_mark_dispatch(&marks, [cali], [eth0]));
         }
@@ -177,10 +177,9 @@ impl<'a> Scenario<'a> {
     }
 
     fn endpoint(&mut self, interface: &str, tiers: &[TierGroups], profiles: &[tortie_model::ProfileName]) {
-        let name = IfaceName::from(interface);
-        let chains = self.renderer.workload_endpoint(&name, AdminState::Active, tiers, profiles, None);
-        self.update(Layer::Filter, chains);
         let interface: InterfaceName = interface.parse().unwrap();
+        let chains = self.renderer.workload_endpoint(interface, AdminState::Active, tiers, profiles, None);
+        self.update(Layer::Filter, chains);
         for (map, verdict) in self.renderer.workload_maps(interface, Some((AdminState::Active, None))) {
             self.table.lead(Layer::Filter, map, MapKey::Interface(interface), verdict);
         }

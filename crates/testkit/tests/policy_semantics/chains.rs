@@ -2,7 +2,7 @@
 
 use tortie_iptables::{Chain, ChainName, IpSetName, Layout, Table};
 use tortie_model::{
-    AdminState, Cidr, Direction, Family, IfaceName,
+    AdminState, Cidr, Direction, Family,
     desired::{Members, TierPolicies},
 };
 use tortie_nftables::{Sets, expand, in_order, jumps, lay_out};
@@ -179,24 +179,24 @@ pub(crate) fn layer(
     let workload = &state.workloads[&workload_id(AdminState::Active)];
     let host = &state.hosts[&host_name()];
     let groups = |tiers: &[TierPolicies]| group(state, tiers);
-    let interface = IfaceName::from(HOST_INTERFACE);
+    let interface = HOST_INTERFACE.parse().unwrap();
     let tiers = groups(&host.tiers);
     let profiles = &host.endpoint.profiles;
     let mut all = shared_chains(renderer, state, family);
     all.extend(renderer.fixed_chains(table, family));
     match table {
         Table::Filter => {
-            let cali = IfaceName::from(WORKLOAD_INTERFACE);
+            let cali = WORKLOAD_INTERFACE.parse().unwrap();
             let (tiers_of_pod, profiles_of_pod) = (groups(&workload.tiers), &workload.endpoint.profiles);
-            all.extend(renderer.workload_endpoint(&cali, admin_state, &tiers_of_pod, profiles_of_pod, None));
-            all.extend(renderer.host_endpoint_filter(&interface, &tiers, &groups(&host.forward_tiers), profiles));
-            all.extend(renderer.workload_dispatch([WORKLOAD_INTERFACE.parse().unwrap()]));
+            all.extend(renderer.workload_endpoint(cali, admin_state, &tiers_of_pod, profiles_of_pod, None));
+            all.extend(renderer.host_endpoint_filter(interface, &tiers, &groups(&host.forward_tiers), profiles));
+            all.extend(renderer.workload_dispatch([cali]));
         }
         Table::Mangle => all.extend([
-            renderer.host_endpoint_mangle_egress(&interface, &tiers, profiles),
-            renderer.host_endpoint_mangle_ingress(&interface, &groups(&host.pre_dnat_tiers)),
+            renderer.host_endpoint_mangle_egress(interface, &tiers, profiles),
+            renderer.host_endpoint_mangle_ingress(interface, &groups(&host.pre_dnat_tiers)),
         ]),
-        Table::Raw => all.extend(renderer.host_endpoint_raw(&interface, &groups(&host.untracked_tiers))),
+        Table::Raw => all.extend(renderer.host_endpoint_raw(interface, &groups(&host.untracked_tiers))),
         Table::Nat => {}
     }
     all

@@ -18,7 +18,7 @@ use tortie_iptables::{
 use tortie_lab::kernel_test;
 use tortie_lab::netns::Namespace;
 use tortie_lab::nft::Nft;
-use tortie_model::{AdminState, Family, IfaceName, QosControls, desired::Members};
+use tortie_model::{AdminState, Family, QosControls, desired::Members};
 use tortie_nftables::{
     Command, Context, Features, FullNames, LayeredName, ProgramRule, SetKind, SetName, TableId, Transaction,
     Verdict as KernelVerdict, compile, wire::ObservedRule,
@@ -257,9 +257,9 @@ fn endpoints(config: RulesConfig) -> Tables {
         ("cali3", AdminState::Active, Some(&limits)),
     ];
     for (name, state, qos) in workloads {
-        let chains = renderer.workload_endpoint(&IfaceName::from(name), state, &[], &[], qos);
-        chains.into_iter().for_each(|chain| tables.add_chain(chain));
         let interface = name.parse().unwrap();
+        let chains = renderer.workload_endpoint(interface, state, &[], &[], qos);
+        chains.into_iter().for_each(|chain| tables.add_chain(chain));
         for (map, verdict) in renderer.workload_maps(interface, Some((state, qos))) {
             verdict.into_iter().for_each(|verdict| tables.add_to_map(map, MapKey::Interface(interface), verdict));
         }
@@ -267,7 +267,7 @@ fn endpoints(config: RulesConfig) -> Tables {
     let names = workloads.map(|(name, ..)| name.parse().unwrap());
     renderer.workload_dispatch(names).into_iter().for_each(|chain| tables.add_chain(chain));
     let eth0 = ["eth0".parse().unwrap()];
-    let host = renderer.host_endpoint_filter(&IfaceName::from("eth0"), &[], &[], &[]);
+    let host = renderer.host_endpoint_filter("eth0".parse().unwrap(), &[], &[], &[]);
     host.into_iter().for_each(|chain| tables.add_chain(chain));
     renderer.host_dispatch(HostDispatch::Filter, eth0, false).into_iter().for_each(|chain| tables.add_chain(chain));
     for (map, key, verdict) in renderer.host_maps(HostDispatch::Filter, eth0) {

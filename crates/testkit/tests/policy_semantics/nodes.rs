@@ -15,7 +15,8 @@ use tortie_ebpf::{Closed, DecisionId, EndpointName, Interface, Node, NodeSetting
 use tortie_evaluate::{Answer, Evaluator, Layer, Packet, Settings, Verdict};
 use tortie_model::desired::{DesiredUpdate, HostEndpointState, TierList, WorkloadEndpointState};
 use tortie_model::{
-    AdminState, Cidr, Direction, HostEndpoint, HostEndpointName, WorkloadEndpoint, WorkloadEndpointId, WorkloadExtras,
+    AdminState, Cidr, Direction, HostEndpoint, HostEndpointName, HostInterface, WorkloadEndpoint, WorkloadEndpointId,
+    WorkloadExtras,
 };
 
 use crate::histories::{History, histories, removal};
@@ -41,7 +42,7 @@ fn events() -> impl Strategy<Value = Event> {
     let interface = (1..=INTERFACES, select(&NAMES[..]), vec(select(&ADDRESSES[..]), 0..2));
     let interface = interface.prop_map(|(index, name, addresses)| {
         let addresses = addresses.into_iter().map(IpAddr::from).collect();
-        Event::Interface(Interface { name: name.into(), index, addresses })
+        Event::Interface(Interface { name: name.parse().unwrap(), index, addresses })
     });
     let state = prop_oneof![Just(None), Just(Some(false)), Just(Some(true))];
     prop_oneof![
@@ -62,7 +63,7 @@ fn endpoint(number: usize, tiers: &TierList, is_second: bool) -> DesiredUpdate {
         let allowed_source_prefixes = allowed.iter().map(|net| net.parse().unwrap()).collect();
         let endpoint = WorkloadEndpoint {
             state,
-            iface: Some(interface.into()),
+            iface: Some(interface.parse().unwrap()),
             ipv4_nets: nets.iter().copied().filter(|net| net.address().is_ipv4()).collect(),
             ipv6_nets: nets.iter().copied().filter(|net| net.address().is_ipv6()).collect(),
             extras: Some(WorkloadExtras { allowed_source_prefixes, ..WorkloadExtras::default() }.into()),
@@ -73,7 +74,7 @@ fn endpoint(number: usize, tiers: &TierList, is_second: bool) -> DesiredUpdate {
     };
     let host = |name: &str, interface: Option<&str>, expected: &[[u8; 4]], has_more: bool| {
         let endpoint = HostEndpoint {
-            iface: interface.map(Into::into),
+            iface: interface.map(|interface| interface.parse().unwrap()),
             expected_ipv4: expected.iter().copied().map(IpAddr::from).collect(),
             ..HostEndpoint::default()
         };
@@ -172,7 +173,7 @@ impl Told {
     fn owner(&self, index: u32) -> Owner<'_> {
         let Some(interface) = self.interfaces.get(&index) else { return Owner::Nobody };
         if interface.name.as_str().starts_with("cali") {
-            let first = self.workloads.iter().find(|(_, state)| state.endpoint.iface.as_ref() == Some(&interface.name));
+            let first = self.workloads.iter().find(|(_, state)| state.endpoint.iface == Some(interface.name));
             return match first {
                 Some((id, state)) if state.endpoint.state != AdminState::Inactive => {
                     Owner::Workload(id, &state.endpoint)
@@ -181,10 +182,9 @@ impl Told {
             };
         }
         for (name, state) in &self.hosts {
-            let named = state.endpoint.iface.as_ref().map_or("", |name| name.as_str());
             let is_expected =
                 || state.endpoint.expected_ipv4.iter().any(|address| interface.addresses.contains(address));
-            if named == interface.name.as_str() || named.is_empty() && is_expected() {
+            if state.endpoint.iface.map_or_else(is_expected, |named| named == HostInterface::Named(interface.name)) {
                 return Owner::Host(name, state);
             }
         }
@@ -192,8 +192,7 @@ impl Told {
     }
 
     fn all_interfaces(&self) -> Owner<'_> {
-        let mut all =
-            self.hosts.iter().filter(|(_, state)| state.endpoint.iface.as_ref().is_some_and(|i| i.as_str() == "*"));
+        let mut all = self.hosts.iter().filter(|(_, state)| state.endpoint.iface == Some(HostInterface::All));
         all.next().map_or(Owner::Nobody, |(name, state)| Owner::Host(name, state))
     }
 }

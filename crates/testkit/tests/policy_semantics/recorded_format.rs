@@ -11,8 +11,8 @@ use tortie_model::desired::{
     RuleSets, Rules, SetIds, TierList, TierPolicies, WorkloadEndpointState,
 };
 use tortie_model::{
-    Cidr, Family, HostEndpoint, HostEndpointName, IfaceName, NamedProtocol, PolicyId, PolicyKind, PortSpec,
-    ProfileName, Protocol, Rule, RuleAction, TierDefaultAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
+    Cidr, Family, HostEndpoint, HostEndpointName, NamedProtocol, PolicyId, PolicyKind, PortSpec, ProfileName, Protocol,
+    Rule, RuleAction, TierDefaultAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
 };
 
 /// Protocols with ports.
@@ -354,7 +354,7 @@ impl Messages {
         let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers, ..WorkloadEndpointState::default() };
         messages.updates.push(DesiredUpdate::WorkloadEndpoint(pod(), state));
         let endpoint =
-            HostEndpoint { iface: Some(IfaceName::new("eth0")), profiles: of_host.into(), ..HostEndpoint::default() };
+            HostEndpoint { iface: Some("eth0".parse().unwrap()), profiles: of_host.into(), ..HostEndpoint::default() };
         // What XDP runs comes before connection tracking.
         let (tiers, untracked_tiers) =
             if policies.xdp { (TierList::default(), normal) } else { (normal, TierList::default()) };

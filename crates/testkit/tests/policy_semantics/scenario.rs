@@ -424,15 +424,18 @@ fn add_endpoints(state: &mut DesiredState, tiers: &TierList, profiles: &Arc<[Pro
     for admin_state in [AdminState::Active, AdminState::Inactive] {
         let endpoint = WorkloadEndpoint {
             state: admin_state,
-            iface: Some(WORKLOAD_INTERFACE.into()),
+            iface: Some(WORKLOAD_INTERFACE.parse().unwrap()),
             profiles: Arc::clone(profiles),
             ..WorkloadEndpoint::default()
         };
         let endpoint = WorkloadEndpointState { endpoint: Arc::new(endpoint), tiers: Arc::clone(tiers), computed: None };
         state.workloads.insert(workload_id(admin_state), endpoint);
     }
-    let endpoint =
-        HostEndpoint { iface: Some(HOST_INTERFACE.into()), profiles: Arc::clone(profiles), ..HostEndpoint::default() };
+    let endpoint = HostEndpoint {
+        iface: Some(HOST_INTERFACE.parse().unwrap()),
+        profiles: Arc::clone(profiles),
+        ..HostEndpoint::default()
+    };
     let host = HostEndpointState {
         endpoint: Arc::new(endpoint),
         tiers: Arc::clone(tiers),

@@ -49,11 +49,11 @@ impl Programs {
         for update in updates.into_iter().chain([&DesiredUpdate::InSync]) {
             self.0.on_update(update).expect("sets come before their changes");
             if let DesiredUpdate::WorkloadEndpoint(_, state) = update
-                && let Some(name) = &state.endpoint.iface
+                && let Some(name) = state.endpoint.iface
             {
                 let index =
                     name.as_str().bytes().fold(7, |hash: u32, byte| hash.wrapping_mul(31) + u32::from(byte)) >> 1;
-                self.0.on_interface(Interface { name: name.as_str().into(), index, addresses: Vec::new() });
+                self.0.on_interface(Interface { name, index, addresses: Vec::new() });
             }
         }
         assert!(!self.0.flush().needs_reclaim());

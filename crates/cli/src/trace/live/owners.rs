@@ -65,7 +65,7 @@ impl Owners {
 
     fn add_workload(&mut self, id: &WorkloadEndpointId, state: &WorkloadEndpointState) {
         // A workload whose interface is unknown has no chains.
-        let Some(interface) = state.endpoint.iface.as_ref() else { return };
+        let Some(interface) = state.endpoint.iface else { return };
         let none = Rules::default();
         self.add(&Owner::Workload(id.workload.to_string()), [&none, &none], |direction| {
             let chain = match direction {

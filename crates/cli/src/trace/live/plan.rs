@@ -100,8 +100,8 @@ impl Plan {
             }
             let how = match &from {
                 Place::Workload(key) => {
-                    let interface = view.workload(key).and_then(|workload| workload.iface.as_ref());
-                    How::FromPod { interface: interface.map(ToString::to_string) }
+                    let interface = view.workload(key).and_then(|workload| workload.iface);
+                    How::FromPod { interface: interface.map(|name| name.to_string()) }
                 }
                 Place::Node(_) | Place::Outside => How::FromNode,
             };

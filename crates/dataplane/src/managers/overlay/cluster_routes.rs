@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use tortie_model::desired::{PoolType, Route, RouteTypes};
-use tortie_model::{Cidr, Family, Hostname, IfaceName};
+use tortie_model::{Cidr, Family, Hostname, InterfaceName};
 
 use crate::config::RoutesConfig;
 use crate::route::{RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};
@@ -23,7 +23,7 @@ pub(crate) struct Medium {
 /// The device of an encapsulation.
 #[derive(Clone, Debug)]
 pub(crate) struct Tunnel {
-    pub(crate) device: IfaceName,
+    pub(crate) device: InterfaceName,
     pub(crate) class: RouteClass,
     pub(crate) protocol: RouteProtocol,
     pub(crate) mtu: u32,
@@ -48,7 +48,7 @@ pub(crate) struct ClusterRoutes {
     protocol: RouteProtocol,
     source: Option<IpAddr>,
     is_enabled: bool,
-    parent: Option<IfaceName>,
+    parent: Option<InterfaceName>,
     networks: BTreeMap<Cidr, Network>,
     by_node: BTreeMap<Hostname, BTreeSet<Cidr>>,
     dirty: BTreeSet<Cidr>,
@@ -111,7 +111,7 @@ impl ClusterRoutes {
     }
 
     /// The interface by which other nodes of this subnet are reached.
-    pub(crate) fn set_parent(&mut self, parent: Option<IfaceName>) {
+    pub(crate) fn set_parent(&mut self, parent: Option<InterfaceName>) {
         if parent == self.parent {
             return;
         }
@@ -133,15 +133,15 @@ impl ClusterRoutes {
             let key = RouteKey { destination: net, tos: 0, metric };
             let network = self.networks.get(&net).filter(|_| self.is_enabled);
             let route = network.and_then(|network| self.route(network, &gateway));
-            let slot = route.as_ref().map(|(slot, _)| slot.clone());
-            let old = match &slot {
-                Some(slot) => self.placed.insert(net, slot.clone()),
+            let slot = route.as_ref().map(|(slot, _)| *slot);
+            let old = match slot {
+                Some(slot) => self.placed.insert(net, slot),
                 None => self.placed.remove(&net),
             };
             if let Some((slot, target)) = route {
                 table.set_route(&slot, key, Some(target));
             }
-            if let Some(old) = old.filter(|old| Some(old) != slot.as_ref()) {
+            if let Some(old) = old.filter(|old| Some(*old) != slot) {
                 table.set_route(&old, key, None);
             }
         }
@@ -163,12 +163,12 @@ impl ClusterRoutes {
             return Some((slot, RouteTarget { kind: RouteKind::Blackhole, source: None, ..plain }));
         };
         let is_direct = *same_subnet || self.medium.tunnel.is_none();
-        if let (true, Some(parent), Some(address)) = (is_direct, &self.parent, address) {
-            let slot = Slot { class: self.medium.same_subnet, interface: Some(parent.clone()) };
+        if let (true, Some(parent), Some(address)) = (is_direct, self.parent, address) {
+            let slot = Slot { class: self.medium.same_subnet, interface: Some(parent) };
             return Some((slot, RouteTarget { gateway: Some(*address), on_link: true, ..plain }));
         }
         let tunnel = self.medium.tunnel.as_ref()?;
-        let slot = Slot { class: tunnel.class, interface: Some(tunnel.device.clone()) };
+        let slot = Slot { class: tunnel.class, interface: Some(tunnel.device) };
         let plain = RouteTarget { protocol: tunnel.protocol, mtu: Some(tunnel.mtu), ..plain };
         if tunnel.has_far_ends && *is_far_end {
             let scope = match self.family {

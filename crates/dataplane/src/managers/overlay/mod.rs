@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use tortie_iptables::InterfaceName;
 use tortie_model::desired::{Encapsulation, HostMetadata, PoolType, Route, Vtep, VtepAddresses};
-use tortie_model::{Cidr, Family, Hostname, IfaceName};
+use tortie_model::{Cidr, Family, Hostname};
 use tortie_rules::{RulesConfig, TunnelConfig};
 
 use crate::config::{DataplaneConfig, TunnelsConfig};
@@ -38,7 +38,7 @@ pub(crate) struct Overlay {
     this_node: Hostname,
     config: TunnelsConfig,
     /// Encrypted tunnels, which may have the node's address.
-    wireguard: [IfaceName; 2],
+    wireguard: [InterfaceName; 2],
     vxlan_port: u16,
     programs_ipip: bool,
     /// `None` before the pools are known.
@@ -60,15 +60,16 @@ pub(crate) struct Overlay {
 
 impl Overlay {
     pub(crate) fn new(family: Family, config: &DataplaneConfig) -> Self {
-        let vxlan_name = match family {
-            Family::V4 => IfaceName::from(device::VXLAN_V4),
-            Family::V6 => IfaceName::from(device::VXLAN_V6),
-        };
+        const IPIP: InterfaceName = InterfaceName::from_static(device::IPIP);
+        let vxlan_name = InterfaceName::from_static(match family {
+            Family::V4 => device::VXLAN_V4,
+            Family::V6 => device::VXLAN_V6,
+        });
         let tunnels = &config.tunnels;
         let vxlan = Medium {
             pool: PoolType::Vxlan,
             tunnel: Some(Tunnel {
-                device: vxlan_name.clone(),
+                device: vxlan_name,
                 class: RouteClass::VxlanTunnel,
                 protocol: config.routes.protocol,
                 mtu: tunnels.vxlan_mtu(family),
@@ -80,7 +81,7 @@ impl Overlay {
         let ipip = Medium {
             pool: PoolType::IpIp,
             tunnel: Some(Tunnel {
-                device: device::IPIP.into(),
+                device: IPIP,
                 class: RouteClass::IpipTunnel,
                 protocol: exclusive_protocol(config.routes.protocol),
                 mtu: tunnels.ipip_mtu,
@@ -102,7 +103,7 @@ impl Overlay {
             family,
             this_node: config.hostname.clone(),
             config: tunnels.clone(),
-            wireguard: Family::ALL.map(|family| config.rules.wireguard.tunnel(family).interface.into()),
+            wireguard: Family::ALL.map(|family| config.rules.wireguard.tunnel(family).interface),
             vxlan_port: config.rules.vxlan_port,
             programs_ipip: config.routes.program_ipip,
             asked: None,
@@ -111,9 +112,9 @@ impl Overlay {
             vteps: Vteps::default(),
             sources_changed: false,
             dirty: true,
-            entries: VtepEntries::new(family, vxlan_name.clone()),
+            entries: VtepEntries::new(family, vxlan_name),
             vxlan: TunnelDevice::new(vxlan_name, family),
-            ipip: is_v4.then(|| TunnelDevice::new(device::IPIP.into(), family)),
+            ipip: is_v4.then(|| TunnelDevice::new(IPIP, family)),
             vxlan_routes: routes(vxlan),
             ipip_routes: is_v4.then(|| routes(ipip)),
             no_encap_routes: routes(no_encap),
@@ -199,7 +200,7 @@ impl Overlay {
     }
 
     /// An interface or its addresses changed.
-    pub(crate) fn on_link(&mut self, interface: &IfaceName) {
+    pub(crate) fn on_link(&mut self, interface: InterfaceName) {
         self.dirty = true;
         if interface == self.vxlan.name() {
             self.entries.on_link();
@@ -256,11 +257,11 @@ impl Overlay {
         let vxlan_parent = self.own_vtep.and_then(|vtep| parent(vtep.parent));
         let node_parent = self.nodes.get(&self.this_node).copied().and_then(parent).map(|(name, _)| name);
 
-        self.vxlan.set(self.wanted_vxlan(asked, vxlan_parent.as_ref().map(|(_, index)| *index)));
+        self.vxlan.set(self.wanted_vxlan(asked, vxlan_parent.map(|(_, index)| index)));
         self.vxlan_routes.set_enabled(asked.vxlan);
         self.vxlan_routes.set_parent(vxlan_parent.map(|(name, _)| name));
         self.no_encap_routes.set_enabled(asked.no_encap);
-        self.no_encap_routes.set_parent(node_parent.clone());
+        self.no_encap_routes.set_parent(node_parent);
         let wanted = self.wanted_ipip(asked);
         if let Some(device) = &mut self.ipip {
             device.set(wanted);
@@ -315,14 +316,14 @@ impl Overlay {
 fn parent(
     links: &KnownLinks,
     prefixes: &[InterfaceName],
-    wireguard: &[IfaceName],
+    wireguard: &[InterfaceName],
     address: IpAddr,
-) -> Option<(IfaceName, u32)> {
+) -> Option<(InterfaceName, u32)> {
     let has_it = links.addresses().filter(|(_, addresses)| addresses.contains(&address));
     let names = has_it.map(|(name, _)| name).filter(|name| {
         let is_tunnel = [device::VXLAN_V4, device::VXLAN_V6, device::IPIP].contains(&name.as_str());
-        !is_tunnel && !wireguard.contains(name) && !is_workload(prefixes, name.as_str())
+        !is_tunnel && !wireguard.contains(name) && !is_workload(prefixes, *name)
     });
-    let known = names.filter_map(|name| links.get(name.as_str()).map(|link| (name.clone(), link.index)));
+    let known = names.filter_map(|name| links.get(name).map(|link| (name, link.index)));
     known.min_by_key(|(_, index)| *index)
 }

@@ -1,7 +1,7 @@
 //! Routes of several writers: who gets what, and what is whose.
 
 use proptest::prelude::*;
-use tortie_model::IfaceName;
+use tortie_model::InterfaceName;
 
 use super::*;
 use crate::device;
@@ -13,7 +13,7 @@ const NETS: [&str; 4] = ["10.65.0.1/32", "10.65.0.2/32", "10.65.1.0/26", "10.65.
 const INTERFACES: [&str; 4] = ["cali1", "cali2", "eth0", device::VXLAN_V4];
 
 fn slot(class: RouteClass, interface: Option<&str>) -> Slot {
-    Slot { class, interface: interface.map(IfaceName::from) }
+    Slot { class, interface: interface.map(|name| name.parse().unwrap()) }
 }
 
 fn key(destination: &str) -> RouteKey {
@@ -60,11 +60,11 @@ fn the_first_class_with_a_usable_interface_has_the_route() {
     let [route] = &node.kernel.routing.routes[..] else { panic!("one route") };
     assert!(route.target.on_link);
 
-    node.link(LinkEvent::Down { name: "eth0".into(), index: 2 });
+    node.link(LinkEvent::Down { name: "eth0".parse().unwrap(), index: 2 });
     node.kernel.routing.routes.clear();
     node.apply();
     assert_eq!(node.routes(), ["10.65.1.0/26 5"]);
-    node.link(LinkEvent::Gone { name: device::VXLAN_V4.into() });
+    node.link(LinkEvent::Gone { name: device::VXLAN_V4.parse().unwrap() });
     node.kernel.routing.routes.clear();
     node.apply();
     assert_eq!(node.routes(), ["10.65.1.0/26 0"]);
@@ -168,7 +168,7 @@ impl Node {
                 self.table.set_route(&slot(class, interface), key(NETS[net]), target);
             }
             Step::Link(interface, state) => {
-                let name = INTERFACES[interface];
+                let name: InterfaceName = INTERFACES[interface].parse().unwrap();
                 let offset = u32::try_from(interface).expect("few") * 10;
                 let new = state.map(|(index, is_up)| crate::links::Link { index: index + offset, is_up });
                 if let Some(old) = self.links.get(name).filter(|old| Some(*old) != new) {
@@ -176,9 +176,9 @@ impl Node {
                     self.kernel.routing.routes.retain(|route| route.target.interface != Some(old.index));
                 }
                 self.link(match state {
-                    Some((index, true)) => LinkEvent::Up { name: name.into(), index: index + offset },
-                    Some((index, false)) => LinkEvent::Down { name: name.into(), index: index + offset },
-                    None => LinkEvent::Gone { name: name.into() },
+                    Some((index, true)) => LinkEvent::Up { name, index: index + offset },
+                    Some((index, false)) => LinkEvent::Down { name, index: index + offset },
+                    None => LinkEvent::Gone { name },
                 });
             }
             Step::Refuse(index, true) => {

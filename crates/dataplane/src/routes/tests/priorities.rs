@@ -109,7 +109,7 @@ fn what_was_wanted_once_goes_without_a_grace() {
     };
     node.kernel.routing.routes.push(stray);
     node.up("cali2", 8);
-    node.table.on_link(&"cali2".into());
+    node.table.on_link("cali2".parse().unwrap());
     node.set("cali1", &[]);
     assert_eq!(node.apply(), []);
     assert_eq!(metrics(&node.kernel), [(0, 8)], "of the other interface no endpoint is known yet");

@@ -7,8 +7,8 @@ use tortie_model::desired::{
     TierPolicies, WorkloadEndpointState,
 };
 use tortie_model::{
-    Cidr, Family, HostEndpoint, PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, TierName, WorkloadEndpoint,
-    WorkloadEndpointId,
+    Cidr, Family, HostEndpoint, HostInterface, InterfaceName, PolicyId, PolicyKind, PortSpec, Protocol, Rule,
+    RuleAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
 };
 
 use crate::policy::{Peers, Policy};
@@ -44,10 +44,12 @@ pub(crate) fn of(policy: Policy, family: Family, place: Place) -> Vec<DesiredUpd
         ingress: if place == Place::Forward { [id()].into() } else { [].into() },
         egress: [id()].into(),
     };
-    let (iface, tiers) = (Some("lo".into()), [tier].into());
+    const LOOPBACK: InterfaceName = InterfaceName::from_static("lo");
+    let tiers = [tier].into();
     updates.push(match place {
         Place::Output => {
-            let endpoint = HostEndpoint { iface, ..HostEndpoint::default() }.into();
+            let endpoint =
+                HostEndpoint { iface: Some(HostInterface::Named(LOOPBACK)), ..HostEndpoint::default() }.into();
             let state = HostEndpointState { endpoint, tiers, ..HostEndpointState::default() };
             DesiredUpdate::HostEndpoint("bench".into(), state)
         }
@@ -57,7 +59,7 @@ pub(crate) fn of(policy: Policy, family: Family, place: Place) -> Vec<DesiredUpd
                 workload: "bench/server".into(),
                 endpoint: "eth0".into(),
             };
-            let endpoint = WorkloadEndpoint { iface, ..WorkloadEndpoint::default() }.into();
+            let endpoint = WorkloadEndpoint { iface: Some(LOOPBACK), ..WorkloadEndpoint::default() }.into();
             let state = WorkloadEndpointState { endpoint, tiers, ..WorkloadEndpointState::default() };
             DesiredUpdate::WorkloadEndpoint(id, state)
         }

@@ -4,7 +4,7 @@ use tortie_ebpf::{AdoptError, Interface, Node, NodeSettings, Write};
 use tortie_lab::kernel_test;
 use tortie_lab::netns::Namespace;
 use tortie_model::desired::{DesiredUpdate, WorkloadEndpointState};
-use tortie_model::{IfaceName, WorkloadEndpoint, WorkloadEndpointId};
+use tortie_model::{WorkloadEndpoint, WorkloadEndpointId};
 
 use tortie_bpf::NetfilterLink;
 use tortie_model::Family;
@@ -38,14 +38,14 @@ fn process(edge: LinuxEdge, pods: u32) -> ProgramPolicy<LinuxEdge> {
     let mut policy = ProgramPolicy::new(NodeSettings::default(), Family::ALL.into(), edge, None);
     for pod in 1..=pods {
         let name = format!("cali{pod}");
-        policy.on_link(&LinkEvent::Up { name: name.as_str().into(), index: 100 + pod });
+        policy.on_link(&LinkEvent::Up { name: name.parse().unwrap(), index: 100 + pod });
         let id = WorkloadEndpointId {
             orchestrator: "k8s".into(),
             workload: format!("default/{name}").into(),
             endpoint: "eth0".into(),
         };
         let endpoint = WorkloadEndpoint {
-            iface: Some(IfaceName::from(name.as_str())),
+            iface: Some(name.parse().unwrap()),
             ipv4_nets: [format!("10.65.0.{pod}/32").parse().unwrap()].into(),
             ..WorkloadEndpoint::default()
         };
@@ -188,7 +188,7 @@ kernel_test! {
             for writes in 0..12 {
                 let mut node = Node::new(NodeSettings::default());
                 for pod in 1..=3 {
-                    node.on_interface(Interface { name: format!("cali{pod}").as_str().into(), index: 200 + pod, addresses: Vec::new() });
+                    node.on_interface(Interface { name: format!("cali{pod}").parse().unwrap(), index: 200 + pod, addresses: Vec::new() });
                 }
                 node.on_update(&DesiredUpdate::InSync).unwrap();
                 let mut ending = Generations::new(edge(attachment), Family::ALL.into());

@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex};
 
 use tortie_ebpf::hooks::Hook;
 use tortie_model::desired::{IpSetDelta, Members, Profile, RuleSets, Rules, WorkloadEndpointState};
-use tortie_model::{IfaceName, Rule, WorkloadEndpoint, WorkloadEndpointId};
+use tortie_model::{Rule, WorkloadEndpoint, WorkloadEndpointId};
 
 use super::*;
 use crate::bpf::edge::Place;
@@ -20,7 +20,7 @@ fn policy(kernel: &Kernel) -> ProgramPolicy<FakeEdge> {
 /// One that was told everything there is.
 fn told(kernel: &Kernel) -> ProgramPolicy<FakeEdge> {
     let mut policy = policy(kernel);
-    policy.on_link(&LinkEvent::Up { name: "cali1".into(), index: 7 });
+    policy.on_link(&LinkEvent::Up { name: "cali1".parse().unwrap(), index: 7 });
     add_workload(&mut policy, "cali1");
     policy.on_update(&DesiredUpdate::InSync);
     policy.on_links_in_sync();
@@ -33,7 +33,7 @@ fn add_workload(policy: &mut ProgramPolicy<FakeEdge>, interface: &str) {
         workload: format!("default/{interface}").into(),
         endpoint: "eth0".into(),
     };
-    let endpoint = WorkloadEndpoint { iface: Some(IfaceName::from(interface)), ..WorkloadEndpoint::default() };
+    let endpoint = WorkloadEndpoint { iface: Some(interface.parse().unwrap()), ..WorkloadEndpoint::default() };
     let state = WorkloadEndpointState { endpoint: endpoint.into(), ..WorkloadEndpointState::default() };
     policy.on_update(&DesiredUpdate::WorkloadEndpoint(id, state));
 }
@@ -82,7 +82,7 @@ fn what_fails_is_said_and_tried_again_after_growing_pauses() {
     // The pauses are short again.
     lock(&kernel).fail.extend(0..10_000);
     add_workload(&mut policy, "cali2");
-    policy.on_link(&LinkEvent::Up { name: "cali2".into(), index: 8 });
+    policy.on_link(&LinkEvent::Up { name: "cali2".parse().unwrap(), index: 8 });
     assert!(!policy.apply(now).in_force);
     assert_eq!(policy.next(now), Some(SECOND));
 }
@@ -96,7 +96,7 @@ fn a_change_is_in_force_once_it_is_written_and_not_before() {
     assert!(policy.apply(SECOND).in_force);
     assert_eq!(lock(&kernel).steps, steps, "nothing has changed");
     add_workload(&mut policy, "cali2");
-    policy.on_link(&LinkEvent::Up { name: "cali2".into(), index: 8 });
+    policy.on_link(&LinkEvent::Up { name: "cali2".parse().unwrap(), index: 8 });
     assert_eq!(policy.next(SECOND), Some(Duration::ZERO));
     lock(&kernel).fail.insert(steps + 2);
     assert!(!policy.apply(SECOND).in_force);

@@ -43,7 +43,7 @@ fn disable(netlink: Result<(), NetlinkError>, code: i32) -> (Result<(), KernelEr
         let stderr = b"Cannot get device feature names".to_vec();
         Ok(Finished { status: ExitStatus::from_raw(code << 8), stdout: Vec::new(), stderr })
     };
-    let result = disable_offload(&"vxlan.calico".into(), LIMIT, || netlink, run);
+    let result = disable_offload("vxlan.calico".parse().unwrap(), LIMIT, || netlink, run);
     (result, jobs)
 }
 

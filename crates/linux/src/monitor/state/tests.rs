@@ -5,10 +5,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use regex::Regex;
 use tortie_dataplane::LinkEvent;
-use tortie_model::IfaceName;
+use tortie_model::{InterfaceName, InvalidName};
 
 use super::Monitor;
-use crate::netlink::{LinkState, Notice};
+use crate::netlink::{LinkState, Notice, OddLink};
 
 /// A monitor, the addresses that it reads, and a clock.
 #[derive(Default)]
@@ -25,7 +25,12 @@ impl Rig {
     }
 
     fn link(&mut self, index: u32, name: &str, is_running: bool) -> &mut Self {
-        self.notice(Notice::Link(LinkState { index, name: name.into(), is_running, mtu: 1500 }));
+        self.notice(Notice::Link(LinkState { index, name: name.parse().unwrap(), is_running, mtu: 1500 }));
+        self
+    }
+
+    fn odd_link(&mut self, index: u32, name: &str) -> &mut Self {
+        self.notice(Notice::OddLink(OddLink { index, name: name.to_owned() }));
         self
     }
 
@@ -54,11 +59,9 @@ impl Rig {
     }
 
     fn resync(&mut self, links: &[(u32, &str, bool)]) -> &mut Self {
-        let state = |&(index, name, is_running): &(u32, &str, bool)| LinkState {
-            index,
-            name: name.into(),
-            is_running,
-            mtu: 1500,
+        let state = |&(index, name, is_running): &(u32, &str, bool)| match name.parse() {
+            Ok(name) => Ok(LinkState { index, name, is_running, mtu: 1500 }),
+            Err(InvalidName { name, .. }) => Err(OddLink { index, name }),
         };
         self.monitor.resync(links.iter().map(state).collect(), self.addresses.clone());
         self
@@ -161,6 +164,24 @@ fn a_rename_is_one_that_goes_and_one_that_comes() {
 }
 
 #[test]
+fn a_link_with_an_odd_name_counts_as_gone() {
+    let mut rig = Rig::default();
+    rig.address(5, "10.0.0.1", true).link(5, "eth0", true).reports(&["eth0 up 5", "eth0 has 10.0.0.1"]);
+    rig.odd_link(5, "é").reports(&[]).wait(100).reports(&["eth0 gone"]);
+    rig.odd_link(5, "eth+").address(5, "10.0.0.2", true).wait(100).reports(&[]);
+    rig.link(5, "eth0", true).reports(&["eth0 up 5", "eth0 has 10.0.0.1 10.0.0.2"]);
+    rig.odd_link(5, "é").gone(5).wait(100).reports(&["eth0 gone"]);
+}
+
+#[test]
+fn a_resync_finds_odd_names() {
+    let mut rig = Rig::default();
+    rig.resync(&[(2, "eth0", true), (3, "!x", true)]).reports(&["eth0 up 2", "eth0 has"]);
+    rig.resync(&[(2, "a b", true), (3, "eth1", true)]).reports(&["eth0 gone", "eth1 up 3", "eth1 has"]);
+    rig.resync(&[(2, "eth0", true)]).reports(&["eth1 gone", "eth0 up 2", "eth0 has"]);
+}
+
+#[test]
 fn a_successor_of_the_same_name_is_reported_when_the_old_one_is_gone() {
     let mut rig = Rig::default();
     rig.link(5, "cali1", true).reports(&["cali1 up 5", "cali1 has"]);
@@ -258,7 +279,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// What the events amount to: index, state and addresses by name.
-type View = BTreeMap<IfaceName, (u32, bool, BTreeSet<IpAddr>)>;
+type View = BTreeMap<InterfaceName, (u32, bool, BTreeSet<IpAddr>)>;
 
 /// Follows an event; every one must say something new, and addresses are of an interface that exists.
 fn follow(view: &mut View, event: LinkEvent) {
@@ -348,7 +369,7 @@ proptest! {
         let expected: View = links
             .into_iter()
             .map(|(index, (name, up))| {
-                (name.as_str().into(), (index, up, rig.addresses.get(&index).cloned().unwrap_or_default()))
+                (name.parse().unwrap(), (index, up, rig.addresses.get(&index).cloned().unwrap_or_default()))
             })
             .collect();
         prop_assert_eq!(view, expected);

@@ -65,7 +65,7 @@ kernel_test! {
                     let before = active(index);
                     assert_ne!(checksums(&before), [""; 0], "{before:?}");
                     for _ in 0..2 {
-                        kernel.disable_checksum_offload(index, &name.into()).unwrap();
+                        kernel.disable_checksum_offload(index, name.parse().unwrap()).unwrap();
                         let after = active(index);
                         assert_eq!(checksums(&after), [""; 0], "{after:?}");
                         // Received packets are no concern.

@@ -29,7 +29,7 @@ kernel_test! {
         namespace.run(|| {
             let mut netlink = Netlink::open(std::time::Duration::from_secs(20)).unwrap();
             let v0 = netlink.device("v0").unwrap().unwrap().index;
-            let ifb = DeviceChange::Create { name: "ifb9".into(), mac: None, kind: DeviceKind::Other("ifb".into()) };
+            let ifb = DeviceChange::Create { name: "ifb9".parse().unwrap(), mac: None, kind: DeviceKind::Other("ifb".into()) };
             netlink.change_device(&ifb).unwrap();
             let ifb = netlink.device("ifb9").unwrap().unwrap().index;
             let of = |netlink: &mut Netlink| {

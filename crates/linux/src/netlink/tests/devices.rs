@@ -11,7 +11,7 @@ fn vxlan(parent: u32, source: &str) -> Vxlan {
 }
 
 fn create(name: &str, mac: Mac, kind: &Vxlan) -> DeviceChange {
-    DeviceChange::Create { name: name.into(), mac: Some(mac), kind: DeviceKind::Vxlan(kind.clone()) }
+    DeviceChange::Create { name: name.parse().unwrap(), mac: Some(mac), kind: DeviceKind::Vxlan(kind.clone()) }
 }
 
 const MAC: Mac = Mac([0x66, 1, 2, 3, 4, 5]);

@@ -151,7 +151,7 @@ proptest! {
 /// Makes a device, if the kernel can; says so if it cannot.
 fn device(netlink: &mut Netlink) -> Option<(WireguardNetlink, u32)> {
     let create = tortie_dataplane::DeviceChange::Create {
-        name: "wg-test".into(),
+        name: "wg-test".parse().unwrap(),
         mac: None,
         kind: tortie_dataplane::DeviceKind::Other("wireguard".to_owned()),
     };

@@ -32,8 +32,8 @@ impl Tracking for Fake {
         Ok(self.tracked.iter().filter(|connection| keep(connection)).copied().collect())
     }
 
-    fn interface_to(&mut self, _: IpAddr) -> Result<Option<IfaceName>, NetlinkError> {
-        Ok(Some("eth0".into()))
+    fn interface_to(&mut self, _: IpAddr) -> Result<Option<InterfaceName>, NetlinkError> {
+        Ok(Some("eth0".parse().unwrap()))
     }
 
     fn cut(&mut self, connections: &[Connection]) -> Result<Vec<Result<bool, NetlinkError>>, NetlinkError> {

@@ -48,7 +48,9 @@ impl Bench {
             let end = served.run(&inputs);
             (end, served.setup.in_kernel.into_kernel().state())
         });
-        sender.send(ServeInput::Links(MonitorEvent::Link(LinkEvent::Up { name: "cali1".into(), index: 7 }))).unwrap();
+        sender
+            .send(ServeInput::Links(MonitorEvent::Link(LinkEvent::Up { name: "cali1".parse().unwrap(), index: 7 })))
+            .unwrap();
         sender.send(ServeInput::Links(MonitorEvent::InSync)).unwrap();
         Self { engine: Some(engine), reports: FrameReader::new(reports), sender, stop, running }
     }
@@ -76,7 +78,7 @@ fn id() -> WorkloadEndpointId {
 
 fn endpoint() -> DesiredUpdate {
     let endpoint = WorkloadEndpoint {
-        iface: Some("cali1".into()),
+        iface: Some("cali1".parse().unwrap()),
         ipv4_nets: ["10.65.0.2".parse().unwrap()].into(),
         ..WorkloadEndpoint::default()
     };

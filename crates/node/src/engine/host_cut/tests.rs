@@ -30,7 +30,7 @@ fn endpoint(has_policy: bool, default_action: TierDefaultAction, profiles: &[&st
         egress: policies,
     };
     let profiles = profiles.iter().map(|name| ProfileName::from(*name)).collect();
-    let endpoint = HostEndpoint { iface: Some("eth0".into()), profiles, ..HostEndpoint::default() };
+    let endpoint = HostEndpoint { iface: Some("eth0".parse().unwrap()), profiles, ..HostEndpoint::default() };
     let state = HostEndpointState {
         endpoint: endpoint.into(),
         tiers: has_policy.then_some(tier).into_iter().collect(),

@@ -41,7 +41,7 @@ fn add_workload(enforcement: &mut InKernel<FakeKernel>) {
     let inbound = Rules::new([allow].into(), [RuleSets::default()].into()).unwrap();
     enforcement.on_update(DesiredUpdate::Profile("p".into(), Profile { inbound, outbound: Rules::default() }.into()));
     let endpoint = WorkloadEndpoint {
-        iface: Some("cali1".into()),
+        iface: Some("cali1".parse().unwrap()),
         profiles: Arc::new(["p".into()]),
         ..WorkloadEndpoint::default()
     };
@@ -166,7 +166,7 @@ fn add_policy_of_members(enforcement: &mut InKernel<FakeKernel>, members: u32) {
         ingress: [id].into(),
         egress: [].into(),
     };
-    let endpoint = WorkloadEndpoint { iface: Some("cali1".into()), ..WorkloadEndpoint::default() };
+    let endpoint = WorkloadEndpoint { iface: Some("cali1".parse().unwrap()), ..WorkloadEndpoint::default() };
     let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers: [tier].into(), computed: None };
     let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: "prod/w".into(), endpoint: "eth0".into() };
     enforcement.on_update(DesiredUpdate::WorkloadEndpoint(id, state));
@@ -246,7 +246,7 @@ fn nothing_is_ready_before_programs_enforce_policy_and_what_is_wrong_with_them_i
         enforcement.with_companions(Companions { programs: Some(Box::new(programs)), ..Companions::default() });
     enforcement.health.expect(Reporter::Dataplane, Duration::ZERO);
     enforcement.on_update(DesiredUpdate::InSync);
-    enforcement.on_event(MonitorEvent::Link(LinkEvent::Up { name: "cali1".into(), index: 7 })).unwrap();
+    enforcement.on_event(MonitorEvent::Link(LinkEvent::Up { name: "cali1".parse().unwrap(), index: 7 })).unwrap();
     enforcement.on_event(MonitorEvent::InSync).unwrap();
     add_workload(&mut enforcement);
     let readiness = |enforcement: &InKernel<FakeKernel>| enforcement.health.answer("/readiness");

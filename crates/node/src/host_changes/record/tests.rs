@@ -6,7 +6,7 @@ use tortie_model::{ConfigName, HostEndpoint, HostEndpointKey, Valid};
 use super::*;
 
 fn record() -> Record {
-    let endpoint = HostEndpoint { iface: Some("eth0".into()), ..HostEndpoint::default() };
+    let endpoint = HostEndpoint { iface: Some("eth0".parse().unwrap()), ..HostEndpoint::default() };
     let key = HostEndpointKey { host: "n1".into(), name: "host".into() };
     let connection = ManagementConnection {
         remote: "198.51.100.7:54321".parse().unwrap(),

@@ -40,7 +40,7 @@ pub(super) fn observed(remotes: &[&str]) -> Observed {
     };
     Observed {
         connections: remotes.iter().map(connection).collect(),
-        addresses: BTreeMap::from([("eth0".into(), BTreeSet::from(["192.0.2.1".parse().unwrap()]))]),
+        addresses: BTreeMap::from([("eth0".parse().unwrap(), BTreeSet::from(["192.0.2.1".parse().unwrap()]))]),
     }
 }
 

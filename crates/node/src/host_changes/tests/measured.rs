@@ -24,7 +24,7 @@ fn cluster() -> Vec<Update> {
         let labels = Labels::from_pairs([("app", format!("a{}", n % APPS).as_str())]).unwrap();
         let nets = [format!("10.{}.{}.{}/32", n >> 16, n >> 8 & 255, n & 255).parse().unwrap()];
         let endpoint = WorkloadEndpoint {
-            iface: Some("cali1".into()),
+            iface: Some("cali1".parse().unwrap()),
             labels,
             ipv4_nets: nets.into_iter().collect(),
             ..WorkloadEndpoint::default()

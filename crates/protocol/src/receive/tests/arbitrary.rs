@@ -15,7 +15,7 @@ use tortie_model::desired::{
 };
 use tortie_model::{
     AdminState, BgpConfiguration, Cidr, EncapMode, EntityExtras, EntityMatch, Family, HostEndpoint, HostEndpointName,
-    Hostname, HttpMatch, HttpPath, IfaceName, IpPool, IpSetId, Labels, List, Mac, NamedProtocol, NamespacedName,
+    HostInterface, Hostname, HttpMatch, HttpPath, IpPool, IpSetId, Labels, List, Mac, NamedProtocol, NamespacedName,
     NatMapping, OriginalMatch, PolicyId, PolicyKind, PortSpec, ProfileName, Protocol, QosControls, Rule, RuleAction,
     RuleExtras, Service, ServiceAccountMatch, ServicePort, TierDefaultAction, TierName, WorkloadEndpoint,
     WorkloadEndpointId, WorkloadExtras,
@@ -353,9 +353,10 @@ fn workload_id() -> impl Strategy<Value = WorkloadEndpointId> {
 }
 
 fn endpoints() -> BoxedStrategy<DesiredUpdate> {
-    let iface = || option::of(filled().prop_map(IfaceName::new));
+    let iface = || "[a-z][a-z0-9.-]{0,14}".prop_map(|name| name.parse().unwrap());
+    let host_interface = prop_oneof![Just(HostInterface::All), iface().prop_map(HostInterface::Named)];
     let of_family = |v6: bool| vec(net().prop_filter("family", move |net| (net.family() == Family::V6) == v6), 0..3);
-    let attributes = (any::<bool>(), iface(), option::of(any::<[u8; 6]>().prop_map(Mac)));
+    let attributes = (any::<bool>(), option::of(iface()), option::of(any::<[u8; 6]>().prop_map(Mac)));
     let workload = (attributes, profiles(), of_family(false), of_family(true), extras()).prop_map(
         |((active, iface, mac), profiles, ipv4_nets, ipv6_nets, extras)| WorkloadEndpoint {
             state: if active { AdminState::Active } else { AdminState::Inactive },
@@ -374,7 +375,7 @@ fn endpoints() -> BoxedStrategy<DesiredUpdate> {
         computed: (computed != ComputedFields::default()).then(|| Box::new(computed)),
     });
     let addresses = || vec(address(), 0..3).prop_map(Box::<[IpAddr]>::from);
-    let host = (iface(), addresses(), addresses(), profiles(), option::of(0u8..64)).prop_map(
+    let host = (option::of(host_interface), addresses(), addresses(), profiles(), option::of(0u8..64)).prop_map(
         |(iface, expected_ipv4, expected_ipv6, profiles, dscp)| HostEndpoint {
             iface,
             expected_ipv4,

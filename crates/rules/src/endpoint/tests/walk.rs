@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tortie_iptables::{Action, Chain, ChainName, Match, Rule};
-use tortie_model::{AdminState, Direction, IfaceName, PolicyId, PolicyKind, ProfileName, TierDefaultAction, TierName};
+use tortie_model::{
+    AdminState, Direction, HostInterface, InterfaceName, PolicyId, PolicyKind, ProfileName, TierDefaultAction, TierName,
+};
 
 use crate::names::{policy_chain, profile_chain};
 use crate::{Marks, PolicyGroup, Renderer, RulesConfig, TierGroups};
@@ -174,24 +176,25 @@ proptest! {
         profiles in prop::collection::vec(verdict(), 0..3),
     ) {
         let scene = Scene::new(&tiers, &profiles);
-        let interface = IfaceName::from("eth0");
+        let interface = InterfaceName::from_static("eth0");
+        let host_interface = HostInterface::Named(interface);
         let normal = match meaning_of_tiers(&tiers, true) {
             Verdict::None => meaning_of_profiles(&profiles),
             decided => decided,
         };
 
         let [_, from] =
-            scene.renderer.workload_endpoint(&interface, AdminState::Active, &scene.tiers, &scene.profiles, None);
+            scene.renderer.workload_endpoint(interface, AdminState::Active, &scene.tiers, &scene.profiles, None);
         prop_assert_eq!(scene.walk(&from), normal);
         let [to, _, forward, _] =
-            scene.renderer.host_endpoint_filter(&interface, &scene.tiers, &scene.tiers, &scene.profiles);
+            scene.renderer.host_endpoint_filter(host_interface, &scene.tiers, &scene.tiers, &scene.profiles);
         prop_assert_eq!(scene.walk(&to), normal);
-        let mangle = scene.renderer.host_endpoint_mangle_egress(&interface, &scene.tiers, &scene.profiles);
+        let mangle = scene.renderer.host_endpoint_mangle_egress(host_interface, &scene.tiers, &scene.profiles);
         prop_assert_eq!(scene.walk(&mangle), normal);
 
         let forwarded = if tiers.is_empty() { Verdict::Accept } else { meaning_of_tiers(&tiers, true) };
         prop_assert_eq!(scene.walk(&forward), forwarded);
-        let [raw, _] = scene.renderer.host_endpoint_raw(&interface, &scene.tiers);
+        let [raw, _] = scene.renderer.host_endpoint_raw(host_interface, &scene.tiers);
         prop_assert_eq!(scene.walk(&raw), meaning_of_tiers(&tiers, false));
     }
 }

@@ -55,7 +55,7 @@ fn managed_with(companions: Companions) -> (Bench, Seen) {
 
 impl Bench {
     fn has_uplink(&self) {
-        self.links(MonitorEvent::Link(LinkEvent::Up { name: "eth0".into(), index: 2 }));
+        self.links(MonitorEvent::Link(LinkEvent::Up { name: "eth0".parse().unwrap(), index: 2 }));
     }
 
     fn confirm(&mut self) -> Answer {

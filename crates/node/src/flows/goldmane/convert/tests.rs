@@ -5,8 +5,8 @@ use tortie_evaluate::{Packet, Settings};
 use tortie_flows::{Aggregator, ConnectionNews, Count, Decision, FlowId, Limits, LoggedPacket, Traffic};
 use tortie_model::desired::{self, DesiredUpdate, HostEndpointState, Rules, TierPolicies, WorkloadEndpointState};
 use tortie_model::{
-    HostEndpoint, HostEndpointKey, HostEndpointName, Hostname, IfaceName, NetworkSet, NetworkSetName, ProfileName,
-    Rule, RuleAction, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
+    HostEndpoint, HostEndpointKey, HostEndpointName, Hostname, NetworkSet, NetworkSetName, ProfileName, Rule,
+    RuleAction, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
 use tortie_rules::{OwnerKind, end_of_tier_prefix, no_profile_prefix, rule_prefix};
 
@@ -32,7 +32,7 @@ fn rules(actions: &[RuleAction]) -> Arc<desired::Policy> {
 fn workload(made_from: Option<&str>, net: &str, ids: Arc<[PolicyId]>) -> (WorkloadEndpoint, WorkloadEndpointState) {
     let own = [("a-b", "2"), ("a", "1"), ("projectcalico.org/namespace", "shop")];
     let endpoint = WorkloadEndpoint {
-        iface: Some(IfaceName::new("cali1")),
+        iface: Some("cali1".parse().unwrap()),
         generate_name: made_from.map(Into::into),
         ipv4_nets: [format!("{net}/32").parse().unwrap()].into_iter().collect(),
         labels: Labels::from_pairs(own).unwrap(),
@@ -237,7 +237,7 @@ fn host_endpoints_report_what_comes_to_their_node() {
     let ids: Arc<[PolicyId]> = [policy_id(PolicyKind::NetworkPolicy, "hosts")].into();
     desire(&mut collector, &DesiredUpdate::Policy(ids[0].clone(), rules(&[RuleAction::Deny])));
     let endpoint = HostEndpoint { expected_ipv4: [NODE.parse().unwrap()].into(), ..HostEndpoint::default() };
-    let endpoint = HostEndpoint { iface: Some(IfaceName::new("eth0")), ..endpoint };
+    let endpoint = HostEndpoint { iface: Some("eth0".parse().unwrap()), ..endpoint };
     let tier =
         TierPolicies { name: TierName::new("default"), default_action: None, ingress: ids, egress: Arc::default() };
     let state = HostEndpointState {
