@@ -1,6 +1,7 @@
 //! A short ASCII string kept in place: names are compared, hashed and copied by the ten thousand.
 
 use std::fmt;
+use std::num::NonZeroU8;
 
 /// One word of at most `N` bytes, at most 255, that needs no quoting in what `iptables-restore` and `ipset restore` read.
 ///
@@ -10,11 +11,11 @@ use std::fmt;
 /// assert_eq!(name.as_str(), "cali-in");
 /// assert!(["", "too-long-for-8", "a b", "\"a\"", "-a", "!a", "é"].iter().all(|text| InlineText::<8>::new(text).is_none()));
 /// ```
-// Unused bytes are zero, so the derived order is the order of the text.
+// Unused bytes are zero, so the derived order is the order of the text. No text is empty, so `None` of it takes no room.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InlineText<const N: usize> {
     bytes: [u8; N],
-    len: u8,
+    len: NonZeroU8,
 }
 
 impl<const N: usize> InlineText<N> {
@@ -23,9 +24,11 @@ impl<const N: usize> InlineText<N> {
     #[must_use]
     pub const fn new(text: &str) -> Option<Self> {
         let source = text.as_bytes();
-        if source.is_empty() || source.len() > N || source.len() > u8::MAX as usize || !is_bare_word(source) {
+        if source.len() > N || source.len() > u8::MAX as usize || !is_bare_word(source) {
             return None;
         }
+        #[expect(clippy::cast_possible_truncation, reason = "checked above")]
+        let Some(len) = NonZeroU8::new(source.len() as u8) else { return None };
         let mut bytes = [0; N];
         let mut i = 0;
         #[expect(clippy::indexing_slicing, reason = "neither is shorter, and constant functions cannot use iterators")]
@@ -33,15 +36,13 @@ impl<const N: usize> InlineText<N> {
             bytes[i] = source[i];
             i += 1;
         }
-        #[expect(clippy::cast_possible_truncation, reason = "checked above")]
-        let len = source.len() as u8;
         Some(Self { bytes, len })
     }
 
     /// The text.
     #[must_use]
     pub const fn as_str(&self) -> &str {
-        let Some((text, _)) = self.bytes.split_at_checked(self.len as usize) else { return "" };
+        let Some((text, _)) = self.bytes.split_at_checked(self.len.get() as usize) else { return "" };
         match str::from_utf8(text) {
             Ok(text) => text,
             Err(_) => "",
