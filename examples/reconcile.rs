@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use tortie::iptables::{Backend, Table};
-use tortie::{Node, dataplane::Clock, dataplane::fake::FakeKernel};
+use tortie::{Node, dataplane::Clock, dataplane::fake::FakeKernel, model::with_causes};
 
 /// Prints what is out of sync at first, and what there is in the end.
 pub fn main() -> Result<(), Box<dyn Error>> {
@@ -15,7 +15,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     let mut kernel = FakeKernel::new(Backend::Nft, []);
     kernel.netfilter.tables_v4.refuse("db-clients ingress");
     let mut report = dataplane.apply(&mut kernel);
-    report.problems.iter().for_each(|problem| println!("{problem}"));
+    report.problems.iter().for_each(|problem| println!("{}", with_causes(problem)));
     // The kernel takes the rule now, but somebody has flushed the table.
     kernel.netfilter.tables_v4.behave();
     kernel.netfilter.tables_v4.wipe(Table::Filter);

@@ -35,7 +35,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("datastore", &["model", "resources"]),
     ("protocol", &["model", "selector"]),
     ("fanout", &["model", "resources", "datastore"]),
-    ("telemetry", &["resources", "config", "linux", "datastore"]),
+    ("telemetry", &["model", "resources", "config", "linux", "datastore"]),
     ("controller", &["net", "resources", "selector", "datastore", "telemetry"]),
     ("node", NODE),
     ("cli", ALL),

@@ -8,10 +8,10 @@ use tortie_linux::kernel::LinuxKernel;
 use tortie_linux::netlink::Netlink;
 use tortie_model::Family;
 
-use tortie_cli::Failure;
 use tortie_cli::capability;
 use tortie_cli::signals::{self, Handlers};
 use tortie_cli::terminal::{print_line, print_message};
+use tortie_cli::{Failure, with_causes};
 use tortie_linux::leftovers::Removed;
 use tortie_node::machine;
 
@@ -51,18 +51,18 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let removed = match Netlink::open(config.netlink_timeout) {
         Ok(mut netlink) if !stop.is_set() => leftovers.remove_all(&mut netlink, config.netlink_timeout),
         Ok(_) => Removed::default(),
-        Err(error) => Removed { things: Vec::new(), problems: vec![error.to_string()] },
+        Err(error) => Removed { things: Vec::new(), problems: vec![with_causes(&error)] },
     };
     let programs = bpf::remove_all(config.netlink_timeout);
     match &programs {
         Ok(0) => {}
         Ok(_) => print_line("eBPF programs removed"),
-        Err(error) => print_message(&format!("eBPF programs cannot be removed: {error}")),
+        Err(error) => print_message(&format!("eBPF programs cannot be removed: {}", with_causes(error))),
     }
     removed.things.iter().for_each(|thing| print_line(&format!("{thing} removed")));
     removed.problems.iter().for_each(|problem| print_message(&problem.clone()));
     for problem in &report.problems {
-        print_message(&problem.to_string());
+        print_message(&with_causes(problem));
     }
     if stop.is_set() {
         return Err(Failure::failed("ended by a signal before everything was removed"));

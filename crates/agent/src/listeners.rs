@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tortie_config::{Config, MetricsClientAuth};
 use tortie_iptables::InterfaceName;
 
-use tortie_cli::Failure;
+use tortie_cli::{Failure, with_causes};
 use tortie_node::metrics::{self, SharedMetrics, wireguard};
 use tortie_telemetry::health::Health;
 use tortie_telemetry::http::{self, ClientCertificates, Response, Server, Tls};
@@ -86,7 +86,7 @@ impl Listeners {
                 let host = metrics.lock().host.clone();
                 match wireguard::expose(&host, &wireguard, timeout) {
                     Ok(text) => answer.body += &text,
-                    Err(error) => tracing::warn!(%error, "there are no metrics of WireGuard"),
+                    Err(error) => tracing::warn!(error = %with_causes(&error), "there are no metrics of WireGuard"),
                 }
             }
             answer

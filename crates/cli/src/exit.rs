@@ -24,7 +24,7 @@ pub enum Failure {
     #[error("{}", with_causes(&**.0))]
     Failed(Cause),
     /// Reading or writing failed.
-    #[error("{what}: {error}")]
+    #[error("{what}: {}", with_causes(error))]
     Io {
         /// The file or stream.
         what: String,

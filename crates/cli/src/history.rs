@@ -107,9 +107,7 @@ impl WhereArgs {
 /// The usual kubeconfig does not lead to the server that a history is of.
 #[cfg(feature = "kubernetes")]
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the history is of Kubernetes at {server}, and {why}: give --datastore kubernetes:KUBECONFIG, with rights to write"
-)]
+#[error("the history is of Kubernetes at {server}; give --datastore kubernetes:KUBECONFIG, with rights to write")]
 struct OtherServer {
     server: String,
     #[source]

@@ -3,12 +3,12 @@
 use serde_json::Value;
 use tortie_datastore::store::apply::{LabelChange, LabelError, change_labels};
 
-use super::Failure;
 use super::confirming::ConfirmingArgs;
 use super::names::{self, KindOrOne};
 use super::selected::SelectArgs;
 use super::store::StoreArgs;
 use super::wish::Wish;
+use super::{Failure, with_causes};
 
 /// Change labels of resources in etcd or Kubernetes, as kubectl does.
 ///
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 /// A label that is not overwritten, with the option that does so.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}; --overwrite makes it `{wanted}`", wanted = .0.wanted)]
+#[error("{}; --overwrite makes it `{wanted}`", with_causes(.0), wanted = .0.wanted)]
 struct NotOverwritten(LabelError);
 
 /// The reason why words are no names and labels.

@@ -65,7 +65,7 @@ fn replay(input: impl BufRead, out: impl Write, node: &str, environment: Raw) ->
 
 /// A line of a recording that is none.
 #[derive(Debug, thiserror::Error)]
-#[error("line {number} of the recording: {error}")]
+#[error("line {number} of the recording")]
 struct BadLine {
     number: usize,
     #[source]

@@ -22,6 +22,8 @@ use super::Failure;
 use super::etcd::EtcdArgs;
 #[cfg(feature = "kubernetes")]
 use super::exit::Cause;
+#[cfg(feature = "kubernetes")]
+use super::with_causes;
 
 /// Where resources are written to and read from.
 #[derive(Clone, Debug, clap::Args)]
@@ -52,7 +54,7 @@ pub(super) enum StoreUrlError {
     Kubeconfig,
     /// A place that does not parse.
     #[cfg(feature = "kubernetes")]
-    #[error("kubernetes: {0}")]
+    #[error("kubernetes: {}", with_causes(.0))]
     Kubernetes(KubeConfigError),
     /// An URL of etcd that does not parse.
     #[cfg(feature = "etcd")]

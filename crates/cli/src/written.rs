@@ -12,9 +12,9 @@ use tortie_resources::manifest::{Format, Options, Outcome, Resource, read_writte
 use tortie_resources::stored::{ObjectError, ResourceKey, ResourceKind};
 use tortie_resources::{FieldProblem, Position, Severity};
 
-use super::Failure;
 use super::names;
 use super::store::Keeps;
+use super::{Failure, with_causes};
 
 /// What is to be written.
 #[derive(Debug, clap::Args)]
@@ -155,7 +155,7 @@ fn read_file(
             }
             // It is known what it is, or nothing else says why it cannot be kept.
             Err(why) if id.is_some() || found.iter().all(|problem| problem.severity == Severity::Warning) => {
-                problems.push(input(subject, error(position, format!("{why}{}", keeps.where_it_belongs(&why)))));
+                problems.push(input(subject, error(position, with_causes(&why) + &keeps.where_it_belongs(&why))));
             }
             Err(_) => problems.extend(found.into_iter().map(|problem| input(subject.clone(), problem))),
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use regex::Regex;
 use tortie_iptables::InterfaceName;
-use tortie_model::{Cause, Cidr, parse_address};
+use tortie_model::{Cause, Cidr, parse_address, with_causes};
 
 use super::server::{GrpcServer, ServerError};
 use super::shown::shown;
@@ -30,7 +30,7 @@ impl Refusal {
 
 /// An error of a part of a value. It shows its cause itself, as problems of parameters are single texts.
 #[derive(Debug, thiserror::Error)]
-#[error("`{part}`: {error}")]
+#[error("`{part}`: {}", with_causes(error))]
 struct OfPart {
     part: String,
     error: Cause,

@@ -80,21 +80,23 @@ impl ApplyReport {
 #[non_exhaustive]
 pub enum DataplaneProblem {
     /// A rule of a policy or profile cannot be expressed.
-    #[error("{family}: {problem}")]
+    #[error("{family}")]
     Rule {
         /// Where the rule would be.
         family: Family,
         /// The rule, and what became of it.
+        #[source]
         problem: RuleProblem,
     },
     /// A chain is not in the kernel as wanted; something that denies is in its place.
-    #[error("{}: {family} table {table}: {problem}", OwnerList(.owners))]
+    #[error("{}: {family} table {table}", OwnerList(.owners))]
     Chain {
         /// Its family.
         family: Family,
         /// Its table.
         table: Table,
         /// What is wrong with it.
+        #[source]
         problem: tortie_iptables::ChainProblem,
         /// What the chain is made from; empty for chains that depend on the configuration only.
         owners: Vec<Owner>,
@@ -122,51 +124,56 @@ pub enum DataplaneProblem {
     Nftables(tortie_nftables::TableError),
     /// A chain of the table of ARP packets is not in the kernel as wanted: the node may answer requests of a workload for the
     /// workload's own address.
-    #[error("table arp calico-arp: {0}")]
-    Arp(tortie_iptables::ChainProblem),
+    #[error("table arp calico-arp")]
+    Arp(#[source] tortie_iptables::ChainProblem),
     /// The kernel refuses to give a set of nftables what it should hold; it is left as it is.
-    #[error("{}: {family}: {problem}", OwnerList(.users))]
+    #[error("{}: {family}", OwnerList(.users))]
     NftablesSet {
         /// Its family.
         family: Family,
         /// What is wrong.
+        #[source]
         problem: tortie_nftables::SetProblem,
         /// The policies and profiles that use it.
         users: Vec<Owner>,
     },
     /// An IP set does not hold what it should.
-    #[error("{}: {family}: {failure}", OwnerList(.users))]
+    #[error("{}: {family}", OwnerList(.users))]
     IpSet {
         /// Its family.
         family: Family,
         /// What is wrong.
+        #[source]
         failure: SetFailure,
         /// The policies and profiles that use it.
         users: Vec<Owner>,
     },
     /// The names of the IP sets cannot be listed.
-    #[error("{family} IP sets cannot be listed: {failure}")]
+    #[error("{family} IP sets cannot be listed")]
     IpSetNames {
         /// Their family.
         family: Family,
         /// What ipset said.
+        #[source]
         failure: CommandFailure,
     },
     /// An IP set was sent with an id or with members that the kernel would not take, or a change of one that is not
     /// known; what can be taken is.
-    #[error("IP set {id}: {error}")]
+    #[error("IP set {id}")]
     IpSetUpdate {
         /// Which set.
         id: IpSetId,
         /// What is wrong.
+        #[source]
         error: UpdateError,
     },
     /// An endpoint cannot be programmed, in whole or in part.
-    #[error("{owner}: {error}")]
+    #[error("{owner}")]
     Endpoint {
         /// Which endpoint.
         owner: Owner,
         /// What is wrong.
+        #[source]
         error: EndpointProblem,
     },
     /// A network that is no network; it is left out.
@@ -178,109 +185,122 @@ pub enum DataplaneProblem {
         text: String,
     },
     /// The routing table cannot be read.
-    #[error("{family} routes cannot be read: {error}")]
+    #[error("{family} routes cannot be read")]
     Routes {
         /// Its family.
         family: Family,
         /// What the kernel said.
+        #[source]
         error: KernelError,
     },
     /// A route cannot be made or removed.
-    #[error("route {} metric {}: {error}", .route.key.destination, .route.key.metric)]
+    #[error("route {} metric {}", .route.key.destination, .route.key.metric)]
     Route {
         /// The route.
         route: Route,
         /// What the kernel said.
+        #[source]
         error: KernelError,
     },
     /// Routing rules cannot be read.
-    #[error("{family} routing rules cannot be read: {error}")]
+    #[error("{family} routing rules cannot be read")]
     RoutingRules {
         /// Their family.
         family: Family,
         /// What the kernel said.
+        #[source]
         error: KernelError,
     },
     /// A routing rule cannot be made or removed.
-    #[error("{} routing rule {} to table {}: {error}", .rule.family, .rule.priority, .rule.table.0)]
+    #[error("{} routing rule {} to table {}", .rule.family, .rule.priority, .rule.table.0)]
     RoutingRule {
         /// The rule.
         rule: RoutingRule,
         /// What the kernel said.
+        #[source]
         error: KernelError,
     },
     /// Neighbour entries cannot be read.
-    #[error("{family} neighbours cannot be read: {error}")]
+    #[error("{family} neighbours cannot be read")]
     Neighbours {
         /// Their family.
         family: Family,
         /// What the kernel said.
+        #[source]
         error: KernelError,
     },
     /// A neighbour entry cannot be set.
-    #[error("neighbour {}: {error}", .neighbour.address)]
+    #[error("neighbour {}", .neighbour.address)]
     Neighbour {
         /// The entry.
         neighbour: Neighbour,
         /// What the kernel said.
+        #[source]
         error: KernelError,
     },
     /// The subnets of an interface cannot be read.
-    #[error("addresses of {interface} cannot be read: {error}")]
+    #[error("addresses of {interface} cannot be read")]
     Subnets {
         /// Its name.
         interface: InterfaceName,
         /// What the kernel said.
+        #[source]
         error: KernelError,
     },
     /// It cannot be told which addresses are answered for in the subnets of the node.
-    #[error("{family} addresses that are answered for cannot be listed: {error}")]
+    #[error("{family} addresses that are answered for cannot be listed")]
     ProxyNeighbours {
         /// Their family.
         family: Family,
         /// What is wrong.
+        #[source]
         error: KernelError,
     },
     /// Requests for an address in a subnet of the node are not answered as they should be, or it was not announced.
-    #[error("requests for {} on interface {}: {error}", .neighbour.address, .neighbour.interface)]
+    #[error("requests for {} on interface {}", .neighbour.address, .neighbour.interface)]
     ProxyNeighbour {
         /// The address, and where.
         neighbour: ProxyNeighbour,
         /// What is wrong.
+        #[source]
         error: KernelError,
     },
     /// A tunnel device is out of sync.
-    #[error("device {name}: {error}")]
+    #[error("device {name}")]
     Device {
         /// Its name.
         name: InterfaceName,
         /// What is wrong.
+        #[source]
         error: DeviceProblem,
     },
     /// Forwarding entries of a tunnel device cannot be read.
-    #[error("forwarding entries of interface {interface} cannot be read: {error}")]
+    #[error("forwarding entries of interface {interface} cannot be read")]
     FdbEntries {
         /// The index of the device.
         interface: u32,
         /// What the kernel said.
+        #[source]
         error: KernelError,
     },
     /// A forwarding entry of a tunnel device cannot be set or removed.
-    #[error("forwarding entry {} to {}: {error}", .entry.mac, .entry.destination)]
+    #[error("forwarding entry {} to {}", .entry.mac, .entry.destination)]
     FdbEntry {
         /// The entry.
         entry: FdbEntry,
         /// What the kernel said.
+        #[source]
         error: KernelError,
     },
     /// The connections of whoever had an address cannot be forgotten; until they are, nobody else gets it.
-    #[error("the connections of {address} cannot be forgotten, {}; tried again: {error}", Waiting(.waiting.as_ref()))]
+    #[error("the connections of {address} cannot be forgotten, {}; tried again", Waiting(.waiting.as_ref()))]
     Conntrack {
         /// The address.
         address: IpAddr,
         /// The endpoint that waits for it.
         waiting: Option<WorkloadEndpointId>,
         /// What went wrong.
+        #[source]
         error: KernelError,
     },
     /// Workloads share a bridge within which the kernel asks no rules: policy between them is not in force, and they can
@@ -288,14 +308,15 @@ pub enum DataplaneProblem {
     #[error("{} policy between workloads that share a bridge is not in force: load br_netfilter and set net.bridge.{} to 1", .0, call_sysctl(*.0))]
     BridgesNotFiltered(Family),
     /// It cannot be found out where addresses of workloads are; those that were found stay where they are.
-    #[error("workloads cannot be looked for: {0}")]
-    Places(KernelError),
+    #[error("workloads cannot be looked for")]
+    Places(#[source] KernelError),
     /// A limit of bandwidth is not in force, or was not removed.
-    #[error("bandwidth of {interface}: {error}")]
+    #[error("bandwidth of {interface}")]
     Bandwidth {
         /// The workload's interface.
         interface: InterfaceName,
         /// What is wrong.
+        #[source]
         error: BandwidthProblem,
     },
     /// Something about the programs that enforce policy, as their owner told
@@ -312,11 +333,12 @@ pub enum DataplaneProblem {
         needed_for: Vec<&'static str>,
     },
     /// A sysctl cannot be written.
-    #[error("sysctl {path}: {error}")]
+    #[error("sysctl {path}")]
     Sysctl {
         /// The sysctl.
         path: SysctlPath,
         /// What the kernel said.
+        #[source]
         error: KernelError,
     },
 }
@@ -435,11 +457,12 @@ pub enum EndpointProblem {
 #[non_exhaustive]
 pub enum DeviceProblem {
     /// The kernel does not return the current state, or refuses a change of it.
-    #[error("{what}: {error}")]
+    #[error("{what}")]
     Kernel {
         /// The operation that failed.
         what: &'static str,
         /// The error of the kernel.
+        #[source]
         error: KernelError,
     },
     /// No interface of this node has the address that tunnel packets are to leave by.
@@ -458,11 +481,12 @@ pub enum DeviceProblem {
 #[non_exhaustive]
 pub enum BandwidthProblem {
     /// The kernel does not return the current state, or refuses a change of it.
-    #[error("{what}: {error}")]
+    #[error("{what}")]
     Kernel {
         /// The operation that failed.
         what: &'static str,
         /// The error of the kernel.
+        #[source]
         error: KernelError,
     },
     /// A queueing discipline or filter of another program is on the interface; it stays.

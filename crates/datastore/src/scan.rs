@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use open::Tree;
+use tortie_model::with_causes;
 
 /// File systems tell times apart only so finely; a file changed more recently than this may change again and look the
 /// same.
@@ -150,7 +151,7 @@ pub(crate) fn scan_from(root: &Path, start: &Path, access: DirAccess) -> io::Res
                 // Gone since it was seen.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
-                    found.closed.insert(folder, open::refusal(&error));
+                    found.closed.insert(folder, refusal(error));
                 }
             }
         }
@@ -228,7 +229,7 @@ fn list(
             // A file of another kind is none of a manifest's business, wherever it is.
             Err(error) if open::leads_out(&error) && !is_manifest(&path) && !path.is_dir() => {}
             Err(error) => {
-                found.closed.insert(path, open::refusal(&error));
+                found.closed.insert(path, refusal(error));
             }
         }
     }
@@ -260,8 +261,28 @@ pub(crate) enum ManifestError {
     NotText(#[source] std::str::Utf8Error),
     #[error("{}", too_large(*.0))]
     TooLarge(u64),
-    #[error("{}", open::refusal(.0))]
-    Io(io::Error),
+    #[error("is a link that leads out of the directory (--follow-links permits it)")]
+    LeadsOut,
+    #[error("cannot be read")]
+    Io(#[source] io::Error),
+    /// A file of another kind.
+    #[error(transparent)]
+    Refused(io::Error),
+}
+
+impl From<io::Error> for ManifestError {
+    fn from(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(_) if open::leads_out(&error) => Self::LeadsOut,
+            Some(_) => Self::Io(error),
+            None => Self::Refused(error),
+        }
+    }
+}
+
+/// Returns the reason for which a file cannot be read, as a problem says it.
+fn refusal(error: io::Error) -> String {
+    with_causes(&ManifestError::from(error))
 }
 
 /// Returns the text of a file below `root`; `Ok(None)` if it is gone by now.
@@ -276,7 +297,7 @@ pub(crate) fn read(root: &Path, path: &Path, access: DirAccess) -> Result<Option
         },
         Ok(None) => Err(ManifestError::TooLarge(access.max_file_bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(ManifestError::Io(error)),
+        Err(error) => Err(error.into()),
     }
 }
 

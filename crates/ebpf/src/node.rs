@@ -83,7 +83,7 @@ impl NodeSettings {
 
 /// A group of an endpoint that denies everything.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("policy of {endpoint} ({layer:?}, {direction:?}) denies everything: {why}")]
+#[error("policy of {endpoint} ({layer:?}, {direction:?}) denies everything")]
 #[non_exhaustive]
 pub struct Problem {
     /// Whose group.

@@ -13,7 +13,7 @@ use tortie_model::desired::{
 };
 use tortie_model::{
     Cidr, Direction, HostEndpoint, PolicyId, PolicyKind, PortSpec, ProfileName, Protocol, Rule, RuleAction, TierName,
-    WorkloadEndpoint, WorkloadEndpointId, WorkloadExtras,
+    WorkloadEndpoint, WorkloadEndpointId, WorkloadExtras, with_causes,
 };
 
 fn policy_id(name: &str) -> PolicyId {
@@ -171,7 +171,7 @@ fn a_group_over_the_share_of_its_namespace_is_closed_until_there_is_room() {
     let problems = written.node.problems();
     let [problem] = &problems[..] else { panic!("{problems:?}") };
     assert_eq!(
-        problem.to_string(),
+        with_causes(problem),
         "policy of workload endpoint k8s/first/eth0 (Normal, Ingress) denies everything: its rules need 108 blocks of \
          eBPF maps, more than its namespace's share of 300 has left"
     );
@@ -210,7 +210,7 @@ fn networks_that_workloads_may_send_from_count_for_their_namespace() {
     written.flush();
     let problems = written.node.problems();
     let [problem] = &problems[..] else { panic!("{problems:?}") };
-    let text = problem.to_string();
+    let text = with_causes(problem);
     assert!(text.contains("k8s/first/eth0 (Normal, Egress) denies everything: its source networks need "), "{text}");
     assert!(!written.may_send(1, net(1).address()), "nothing, rather than anything");
     assert!(written.may_send(2, net(1).address()) && written.group_at(2) != 0 && written.group_at(1) != 0);

@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use tortie_net::{Family, IpSetName};
+use tortie_net::{Family, IpSetName, with_causes};
 use tortie_netfilter::{Member, SetType};
 
 use crate::fake::refused::Refused;
@@ -336,7 +336,7 @@ impl FakeIpset {
                 continue;
             }
             if let Err(refused) = self.run_line(&words) {
-                return Err(failure(&format!("Error in line {}: {refused}", index + 1)));
+                return Err(failure(&format!("Error in line {}: {}", index + 1, with_causes(&refused))));
             }
             self.counts.lines += 1;
         }

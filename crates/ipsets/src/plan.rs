@@ -130,7 +130,7 @@ impl Report {
 
 /// A set that does not hold what it should.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("IP set {name} ({id}): {error}")]
+#[error("IP set {name} ({id})")]
 #[non_exhaustive]
 pub struct SetFailure {
     /// The set's name in the kernel.
@@ -145,6 +145,7 @@ pub struct SetFailure {
     /// Whether it may hold members that it should not, as far as is known.
     pub exceeds: bool,
     /// What went wrong.
+    #[source]
     pub error: SetError,
 }
 
@@ -153,11 +154,12 @@ pub struct SetFailure {
 #[non_exhaustive]
 pub enum SetError {
     /// ipset refuses what should be written.
-    #[error("{attempts} failed attempts, the last: {failure}")]
+    #[error("{attempts} failed attempts")]
     Refused {
         /// The number of attempts since it last succeeded.
         attempts: u32,
         /// The last failure.
+        #[source]
         failure: CommandFailure,
     },
     /// There are more members than fit in; as many as fit are in the kernel. Raise `MaxIpsetSize`.

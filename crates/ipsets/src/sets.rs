@@ -35,13 +35,14 @@ pub enum UpdateError {
         other: IpSetId,
     },
     /// Members that cannot be in such a set were left out; all others were accepted.
-    #[error("IP set {id}: {count} members left out, the first: {first}")]
+    #[error("IP set {id}: {count} members left out")]
     BadMembers {
         /// The set.
         id: IpSetId,
         /// How many.
         count: usize,
         /// What is wrong with the first of them.
+        #[source]
         first: MemberError,
     },
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tortie_ipsets::fake::{Counts, Fault};
 use tortie_ipsets::{CommandFailure, Config, Family, IpSets, Plan, Resync, SetError, SetSpec, SetType};
+use tortie_net::with_causes;
 
 use support::{World, id, members};
 
@@ -349,7 +350,7 @@ fn full_set_takes_what_fits_and_is_named() {
     assert_eq!(report.failures[0].error, SetError::TooManyMembers { members: 3, max_elements: 2 });
     assert_eq!(world.sets.overfull().collect::<Vec<_>>(), [&id("full")]);
     assert_eq!(
-        report.failures[0].to_string(),
+        with_causes(&report.failures[0]),
         "IP set cali40full (full): 3 members, but no more than 2 fit in (MaxIpsetSize)"
     );
     assert_eq!(report.retry_after, None);

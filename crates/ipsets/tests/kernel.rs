@@ -12,6 +12,7 @@ use tortie_ipsets::fake::FakeIpset;
 use tortie_ipsets::{CommandFailure, Config, Family, IpSetId, IpSets, Member, Plan, Report, Resync, SetSpec, SetType};
 use tortie_lab::kernel_test;
 use tortie_lab::netns::Namespace;
+use tortie_net::with_causes;
 
 /// A namespace of its own for a test.
 struct Netns(Namespace);
@@ -277,7 +278,7 @@ kernel_test! {
         let report = run.apply(&netns, &mut sets, &mut now);
         let failed: Vec<&str> = report.failures.iter().map(|f| f.id.as_str()).collect();
         assert_eq!(failed, ["bad", "full"]);
-        let text = report.failures[0].to_string();
+        let text = with_causes(&report.failures[0]);
         assert!(text.contains("it is in use by a kernel component"), "{text}");
         assert_eq!(netns.members("cali40full").len(), 2);
         for name in ["cali40ip", "cali40net", "cali40port", "cali40bits"] {

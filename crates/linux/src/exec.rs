@@ -59,11 +59,12 @@ pub struct Finished {
 #[non_exhaustive]
 pub enum ExecError {
     /// It cannot be started.
-    #[error("{program} cannot be started: {error}")]
+    #[error("{program} cannot be started")]
     Start {
         /// The program.
         program: String,
         /// Why.
+        #[source]
         error: io::Error,
     },
     /// It was not started, or was killed, because this program is to end.
@@ -95,11 +96,12 @@ pub enum ExecError {
         limit: usize,
     },
     /// Feeding, reading or awaiting it failed.
-    #[error("{program} was killed, because it could not be talked to: {error}")]
+    #[error("{program} was killed, because it could not be talked to")]
     Broken {
         /// The program.
         program: String,
         /// What failed.
+        #[source]
         error: io::Error,
     },
 }

@@ -2,11 +2,12 @@
 
 use std::io;
 
-/// An error of the system. It shows the error itself, as users of an [`io::Error`] print it alone.
+/// An error of the system, with the object that it is about.
 #[derive(Debug, thiserror::Error)]
-#[error("{place}: {error}")]
+#[error("{place}")]
 struct Placed {
     place: String,
+    #[source]
     error: io::Error,
 }
 

@@ -52,13 +52,14 @@ pub enum ChainProblem {
         chain: ChainName,
     },
     /// The kernel refuses this chain, which is tried again.
-    #[error("the kernel refuses chain {chain}, and {in_place} ({attempts} attempts): {error}")]
+    #[error("the kernel refuses chain {chain}, and {in_place} ({attempts} attempts)")]
     Refused {
         /// The chain.
         chain: ChainName,
         /// What is in the kernel in its place.
         in_place: InPlace,
         /// What the kernel, or the program that writes to it, said when it was last tried.
+        #[source]
         error: Refusal,
         /// How often it was tried and refused.
         attempts: u32,
@@ -74,11 +75,12 @@ pub enum ChainProblem {
         limit: usize,
     },
     /// This chain is not wanted any more, but the kernel does not let go of it; it was emptied.
-    #[error("chain {chain} is not needed any more, but cannot be deleted; it was emptied: {error}")]
+    #[error("chain {chain} is not needed any more, but cannot be deleted; it was emptied")]
     Undeletable {
         /// The chain.
         chain: ChainName,
         /// What the kernel, or the program that writes to it, said when it was last tried.
+        #[source]
         error: Refusal,
     },
     /// This chain was defined although its name is not one of ours, or a hook was wanted in a chain

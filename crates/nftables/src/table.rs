@@ -21,8 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tortie_net::Cause;
-use tortie_net::{Budget, IpSetId, IpSetName};
+use tortie_net::{Budget, Cause, IpSetId, IpSetName, with_causes};
 use tortie_netfilter::{
     Chain, ChainName, ChainProblem, HookPosition, Layout, MapKey, MapKind, MapVerdict, Member, Rule, SetType, StandIn,
     Table as Layer,
@@ -117,11 +116,12 @@ pub enum ReadError {
 #[non_exhaustive]
 pub enum TableError {
     /// It cannot be read.
-    #[error("cannot read table {table}: {reason}")]
+    #[error("cannot read table {table}")]
     Read {
         /// The table.
         table: TableId,
         /// What reading led to last.
+        #[source]
         reason: ReadError,
     },
     /// It cannot be written, whatever is tried.
@@ -711,7 +711,7 @@ impl Table {
             }
             Err(error) => {
                 self.count_failure(&transaction);
-                error.to_string()
+                with_causes(&error)
             }
         };
         // What was believed of the table may be wrong.
@@ -745,7 +745,7 @@ impl Table {
             self.round.failure = Some(error);
             return;
         }
-        tracing::debug!(table = %self.config.id, %error, "Trying again");
+        tracing::debug!(table = %self.config.id, error = %with_causes(&error), "Trying again");
         self.round.phase = Phase::Waiting { until: now + FIRST_DELAY * 2_u32.pow(self.round.retries) };
         self.round.retries += 1;
     }

@@ -209,7 +209,11 @@ impl Bootstrap {
             keys
         });
         keys.unwrap_or_else(|error| {
-            tracing::warn!(%error, device = name, "a WireGuard device cannot be read; it counts as absent");
+            tracing::warn!(
+                error = with_causes(&error),
+                device = name,
+                "a WireGuard device cannot be read; it counts as absent"
+            );
             DeviceKeys::default()
         })
     }

@@ -9,7 +9,7 @@ use tortie_ebpf::{Description, MapSizes};
 use tortie_linux::bpf::read_layout;
 use tortie_model::desired::DesiredUpdate;
 
-use super::super::Failure;
+use super::super::{Failure, with_causes};
 use super::Args;
 
 /// The tables that programs read, and the programs if they are asked for.
@@ -31,7 +31,7 @@ pub(super) fn print(
                 layout
             }
             Err(why) => {
-                text.push_str(&format!("\n# with offsets and numbers of no kernel: {why}\n"));
+                text.push_str(&format!("\n# with offsets and numbers of no kernel: {}\n", with_causes(&why)));
                 KernelLayout::placeholder()
             }
         };

@@ -285,10 +285,11 @@ fn probe_of(flow: &TracedFlow) -> Result<Probe, Failure> {
 
 /// A probe that cannot be sent.
 #[derive(Debug, thiserror::Error)]
-#[error("the probe {flow} cannot be sent: {error}{advice}")]
+#[error("the probe {flow} cannot be sent{advice}")]
 struct NotSent {
     flow: TracedFlow,
     advice: &'static str,
+    #[source]
     error: io::Error,
 }
 

@@ -28,9 +28,10 @@ pub(super) struct View {
 
 /// An end of a connection that stands for no place.
 #[derive(Debug, thiserror::Error)]
-#[error("{field}: {reason}")]
+#[error("{field}")]
 pub(super) struct EndError {
     field: &'static str,
+    #[source]
     reason: EndReason,
 }
 

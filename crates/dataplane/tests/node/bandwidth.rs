@@ -100,7 +100,7 @@ fn what_others_queue_and_filter_is_left_alone_and_said() {
     let mut dataplane = node(limited(8_000_000, 16_000_000));
     let report = dataplane.apply(&mut kernel);
     assert_eq!(kernel.links.qdiscs, [foreign, clsact]);
-    assert!(report.problems.iter().any(|problem| problem.to_string().contains("htb")), "{report:?}");
+    assert!(texts(&report.problems).iter().any(|problem| problem.contains("htb")), "{report:?}");
     // Once the other is gone, the limit comes by itself.
     kernel.links.qdiscs.clear();
     kernel.sleep(Duration::from_secs(11));

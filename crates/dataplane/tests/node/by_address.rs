@@ -154,7 +154,7 @@ fn what_takes_an_interface_of_its_own_is_said_to_have_no_effect() {
     };
     let said = |dataplane: &mut Dataplane, kernel: &mut FakeKernel| {
         let report = dataplane.apply(kernel);
-        let problems = report.problems.iter().map(ToString::to_string);
+        let problems = texts(&report.problems).into_iter();
         problems.filter(|problem| problem.contains("has no effect")).collect::<Vec<_>>()
     };
     dataplane.on_update(workload("a", extras(true, true), &[]));

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_dataplane::fake::FakeKernel;
-use tortie_dataplane::{ApplyReport, Dataplane, DataplaneConfig, Kernel, LinkEvent};
+use tortie_dataplane::{ApplyReport, Dataplane, DataplaneConfig, DataplaneProblem, Kernel, LinkEvent};
 use tortie_iptables::Backend;
 use tortie_model::desired::{
     DesiredUpdate, HostEndpointState, IpSetType, IpSetUpdate, Members, Policy, Profile, RuleSets, Rules, TierPolicies,
@@ -13,7 +13,7 @@ use tortie_model::desired::{
 };
 use tortie_model::{
     AdminState, Cidr, HostEndpoint, Mac, PolicyId, PolicyKind, Rule, RuleAction, TierDefaultAction, WorkloadEndpoint,
-    WorkloadEndpointId,
+    WorkloadEndpointId, with_causes,
 };
 use tortie_rules::{Marks, RulesConfig};
 
@@ -162,4 +162,9 @@ pub(crate) fn apply_until_in_sync(dataplane: &mut Dataplane, kernel: &mut dyn Ke
 /// A kernel with the interfaces that most tests use.
 pub(crate) fn kernel(backend: Backend) -> FakeKernel {
     FakeKernel::new(backend, ["cali1", "cali2", "cali3", "cali4", "eth0"])
+}
+
+/// Problems with their causes, as the agent logs them.
+pub(crate) fn texts(problems: &[DataplaneProblem]) -> Vec<String> {
+    problems.iter().map(|problem| with_causes(problem)).collect()
 }

@@ -7,7 +7,7 @@ use tortie_dataplane::{Clock, Dataplane, DataplaneProblem, EndpointStatus};
 use tortie_iptables::Backend;
 use tortie_model::desired::DesiredUpdate;
 
-use crate::common::{apply_until_in_sync, dataplane, ip, kernel, pod, profile, up, workload, workload_id};
+use crate::common::{apply_until_in_sync, dataplane, ip, kernel, pod, profile, texts, up, workload, workload_id};
 
 /// A node on which the address of `old` is to go to `new`, and whose connections cannot be forgotten.
 fn moving() -> (Dataplane, FakeKernel) {
@@ -40,7 +40,7 @@ fn the_new_workload_waits_and_is_named_and_others_are_not_held_up() {
     dataplane.on_update(workload("new", pod("cali2", 1), &[]));
     dataplane.on_update(workload("other", pod("cali3", 3), &[]));
     let report = dataplane.apply(&mut kernel);
-    let texts: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    let texts = texts(&report.problems);
     assert!(matches!(report.problems[..], [DataplaneProblem::Conntrack { .. }]), "{texts:?}");
     assert!(texts[0].contains("10.65.0.1") && texts[0].contains("k8s/default/new/eth0"), "{texts:?}");
     assert_eq!(routes(&kernel), ["10.65.0.3/32 by 9", "fd00::1/128 by 8", "fd00::3/128 by 9"]);
@@ -58,7 +58,7 @@ fn the_new_workload_waits_and_is_named_and_others_are_not_held_up() {
 fn an_address_that_was_given_back_earlier_waits_as_well() {
     let (mut dataplane, mut kernel) = moving();
     let report = dataplane.apply(&mut kernel);
-    let texts: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    let texts = texts(&report.problems);
     assert!(texts.len() == 1 && texts[0].contains("10.65.0.1"), "{texts:?}");
     dataplane.on_update(workload("new", pod("cali2", 1), &[]));
     dataplane.apply(&mut kernel);

@@ -9,8 +9,8 @@ use tortie_model::desired::DesiredUpdate;
 use tortie_model::{AdminState, Family, WorkloadEndpoint, WorkloadExtras};
 
 use crate::common::{
-    addresses, apply_until_in_sync, cidr, dataplane, host, host_endpoint, ip, kernel, pod, policy, profile, tiers, up,
-    workload, workload_id,
+    addresses, apply_until_in_sync, cidr, dataplane, host, host_endpoint, ip, kernel, pod, policy, profile, texts,
+    tiers, up, workload, workload_id,
 };
 
 fn filter(kernel: &FakeKernel, chain: &str) -> Option<Vec<String>> {
@@ -151,7 +151,7 @@ fn names_that_no_interface_can_have_are_reported() {
         workload("foreign", WorkloadEndpoint { profiles: Arc::new([]), ..pod("eth0", 4) }, &[]),
     ];
     let (dataplane, kernel) = start(updates, vec![up("eth0", 1)]);
-    let mut errors: Vec<String> = dataplane.problems().iter().map(ToString::to_string).collect();
+    let mut errors = texts(dataplane.problems());
     errors.sort();
     assert_eq!(
         errors,

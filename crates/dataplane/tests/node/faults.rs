@@ -8,7 +8,7 @@ use tortie_model::{Family, NamedProtocol, PortSpec, Protocol, Rule, RuleAction};
 
 use crate::common::{
     apply_until_in_sync, cidr, dataplane, host, host_endpoint, kernel, pod, policy, policy_id, policy_of, profile, set,
-    up, workload, workload_id,
+    texts, up, workload, workload_id,
 };
 use crate::walk::assert_unknown_workloads_are_denied;
 
@@ -28,7 +28,7 @@ fn a_policy_that_the_kernel_refuses_is_named_and_denies_while_the_rest_is_enforc
         kernel.netfilter.tables_v4.refuse("GlobalNetworkPolicy bad ingress");
         let mut dataplane = dataplane(backend, updates, [up("cali1", 1), up("cali2", 2)]);
         let report = dataplane.apply(&mut kernel);
-        let named: Vec<_> = report.problems.iter().map(ToString::to_string).collect();
+        let named = texts(&report.problems);
         assert!(named.len() == 1 && named[0].contains("policy GlobalNetworkPolicy/bad"), "{backend}: {named:?}");
         assert!(matches!(
             &report.problems[0],
@@ -85,7 +85,7 @@ fn a_rule_that_cannot_be_expressed_is_reported_with_its_policy() {
     let mut dataplane = dataplane(Backend::Nft, updates, [up("cali1", 1)]);
     let report = dataplane.apply(&mut kernel);
     assert_eq!(report.problems.len(), 2, "one in each family");
-    assert!(report.problems[0].to_string().contains("GlobalNetworkPolicy/p: ingress rule 0"), "{}", report.problems[0]);
+    assert!(texts(&report.problems)[0].contains("GlobalNetworkPolicy/p: ingress rule 0"), "{report:?}");
     assert!(
         !kernel.netfilter.tables_v4.rules(Table::Filter, "cali-pi-gnp/p").expect("programmed").concat().contains("80")
     );
@@ -123,7 +123,7 @@ fn policies_and_profiles_that_are_missing_deny() {
     let named =
         |problem: &DataplaneProblem| matches!(problem, DataplaneProblem::Chain { owners, .. } if owners.len() == 1);
     assert!(report.problems.iter().all(named), "{report:?}");
-    let mut texts: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    let mut texts = texts(&report.problems);
     texts.retain(|text| {
         text.starts_with("policy GlobalNetworkPolicy/missing: ") || text.starts_with("profile kns.default: ")
     });
@@ -142,7 +142,7 @@ fn members_that_no_set_can_hold_are_left_out_and_reported() {
     let delta = IpSetDelta { id: "s:unknown".into(), added: unknown, removed: Members::Nets(Vec::new()) };
     dataplane.on_update(DesiredUpdate::IpSetDelta(delta));
     let report = dataplane.apply(&mut kernel);
-    let text: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    let text = texts(&report.problems);
     assert!(text.len() == 2 && text[0].contains("bad id") && text[1].contains("s:unknown"), "{text:?}");
     assert_eq!(kernel.netfilter.sets.members("cali40s:x"), ["10.0.0.0/8"]);
 }

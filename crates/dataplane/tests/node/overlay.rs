@@ -11,9 +11,9 @@ use tortie_iptables::{Backend, Table};
 use tortie_model::desired::{
     DesiredUpdate, Encapsulation, HostMetadata, PoolType, Route, RouteTypes, Vtep, VtepAddresses,
 };
-use tortie_model::{Cidr, Family, Mac};
+use tortie_model::{Cidr, Family, Mac, with_causes};
 
-use crate::common::{addresses, apply_until_in_sync, cidr, config, ip, kernel, pod, profile, up, workload};
+use crate::common::{addresses, apply_until_in_sync, cidr, config, ip, kernel, pod, profile, texts, up, workload};
 
 const V4: &str = "vxlan.calico";
 const V6: &str = "vxlan-v6.calico";
@@ -394,7 +394,7 @@ fn a_device_that_cannot_be_made_is_tried_again_and_named() {
     node.tell(two_nodes());
     let problems = node.settle();
     let [problem @ DataplaneProblem::Device { .. }] = &problems[..] else { panic!("{problems:?}") };
-    assert_eq!(problem.to_string(), "device vxlan.calico: it cannot be made: Operation not supported");
+    assert_eq!(with_causes(problem), "device vxlan.calico: it cannot be made: Operation not supported");
     assert_eq!(node.routes().len(), 3, "the other family is not held up: {:?}", node.routes());
     node.kernel.links.broken_devices.clear();
     node.kernel.sleep(std::time::Duration::from_secs(10));
@@ -429,7 +429,7 @@ fn checksums_are_not_left_to_devices_of_a_kernel_that_gets_them_wrong() {
     let mut node = Node::of(options, kernel(Backend::Nft));
     node.kernel.links.broken_offload = true;
     node.tell(two_nodes());
-    let problems = node.settle().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let problems = texts(&node.settle());
     let why = "its checksum offload cannot be switched off: No such file or directory";
     assert_eq!(problems, [V4, V6].map(|name| format!("device {name}: {why}")));
     assert_eq!(node.routes(), ROUTES);

@@ -1,15 +1,15 @@
 //! Where programs in the kernel enforce policy, which somebody else looks after.
 
 use tortie_dataplane::fake::{FakeKernel, Writes};
-use tortie_dataplane::{ApplyReport, Dataplane, DataplaneConfig, DataplaneProblem, EndpointProblem, EndpointStatus};
+use tortie_dataplane::{Dataplane, DataplaneConfig, DataplaneProblem, EndpointProblem, EndpointStatus};
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, IpPool, QosControls, WorkloadExtras};
 use tortie_rules::PolicyBy;
 
 use crate::common::{
-    apply_until_in_sync, cidr, config, dataplane, host, host_endpoint, kernel, pod, policy, profile, set, up, workload,
-    workload_id,
+    apply_until_in_sync, cidr, config, dataplane, host, host_endpoint, kernel, pod, policy, profile, set, texts, up,
+    workload, workload_id,
 };
 
 fn updates() -> Vec<DesiredUpdate> {
@@ -67,10 +67,6 @@ fn tables_of_ours(kernel: &FakeKernel) -> Vec<Table> {
     Table::ALL.into_iter().filter(|table| has_chains(kernel, *table)).collect()
 }
 
-fn texts(report: &ApplyReport) -> Vec<String> {
-    report.problems.iter().map(ToString::to_string).collect()
-}
-
 #[test]
 fn nothing_leads_to_a_workload_before_programs_enforce_policy() {
     let mut kernel = bare_kernel();
@@ -116,7 +112,7 @@ fn without_iptables_only_what_needs_it_is_a_problem() {
 
     dataplane.on_update(pool("10.65.0.0/16", true));
     let report = dataplane.apply(&mut kernel);
-    let problems = texts(&report);
+    let problems = texts(&report.problems);
     assert!(problems.iter().any(|text| text.contains("IPv4 table nat")), "{problems:?}");
     assert!(problems.iter().any(|text| text.contains("IPv4 IP sets")), "{problems:?}");
     // Nobody asks for anything in the other family.

@@ -7,10 +7,10 @@ use tortie_dataplane::{ApplyReport, Clock, Dataplane, DataplaneProblem, Owner, R
 use tortie_ipsets::fake::Fault;
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::{DesiredUpdate, IpSetDelta, Members, RuleSets};
-use tortie_model::{Direction, Family, NamedProtocol, PortSpec, Protocol, Rule, RuleAction};
+use tortie_model::{Direction, Family, NamedProtocol, PortSpec, Protocol, Rule, RuleAction, with_causes};
 
 use crate::common::{
-    apply_until_in_sync, cidr, config, dataplane, kernel, pod, policy_id, policy_of, profile, set, up, workload,
+    apply_until_in_sync, cidr, config, dataplane, kernel, pod, policy_id, policy_of, profile, set, texts, up, workload,
 };
 
 const BACKENDS: [Backend; 2] = [Backend::Legacy, Backend::Nft];
@@ -91,7 +91,7 @@ fn an_allow_whose_set_cannot_be_made_is_left_out_and_the_rest_is_in_force() {
         assert_eq!(restore_errors(&dataplane), 0, "{backend}: the kernel is never asked for the impossible");
         let owner = Owner::Policy(policy_id("uses"));
         assert_eq!(reductions(&report), [(owner, Direction::Ingress, Reduction::LeftOut(vec![0]))]);
-        let texts: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+        let texts = texts(&report.problems);
         assert!(
             texts.contains(
                 &"policy GlobalNetworkPolicy/uses: IPv4 ingress: rule 0 is left out, because of IP set s:x".to_owned()
@@ -225,7 +225,7 @@ fn a_chain_that_the_kernel_refuses_in_part_is_in_force_in_part() {
         let [problem @ DataplaneProblem::Chain { owners, .. }] = &report.problems[..] else { panic!("{report:?}") };
         assert!(problem.is_degraded());
         assert_eq!(*owners, [Owner::Policy(policy_id("p"))]);
-        assert!(problem.to_string().contains("1 of its openings are left out"), "{problem}");
+        assert!(with_causes(problem).contains("1 of its openings are left out"), "{problem}");
         let chain = rules(&kernel, "p");
         assert!(chain.contains("--dports 80 ") && !chain.contains("81") && !chain.contains("DROP"), "{chain}");
         kernel.netfilter.tables_v4.behave();

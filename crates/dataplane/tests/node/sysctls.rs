@@ -6,7 +6,7 @@ use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{Clock, Dataplane, DataplaneProblem, EndpointStatus, LinkEvent};
 use tortie_iptables::Backend;
 
-use crate::common::{apply_until_in_sync, config, dataplane, kernel, pod, profile, up, workload};
+use crate::common::{apply_until_in_sync, config, dataplane, kernel, pod, profile, texts, up, workload};
 
 const FORWARDING: &str = "net/ipv4/ip_forward";
 
@@ -106,7 +106,7 @@ fn one_that_cannot_be_written_does_not_stop_the_others_and_each_is_reported() {
     }));
     let updates = [profile("kns.default"), workload("w", pod("cali1", 1), &[]), workload("x", anyone, &[])];
     let mut dataplane = dataplane(Backend::Nft, updates, [up("cali1", 7), up("cali2", 8)]);
-    let mut failed: Vec<String> = dataplane.apply(&mut kernel).problems.iter().map(ToString::to_string).collect();
+    let mut failed = texts(&dataplane.apply(&mut kernel).problems);
     failed.sort();
     assert_eq!(
         failed,

@@ -16,7 +16,7 @@ use tortie_model::desired::{
 use tortie_model::{Family, Hostname};
 use tortie_rules::{Marks, RulesConfig};
 
-use crate::common::{apply_until_in_sync, cidr, config, dataplane, ip, kernel, up};
+use crate::common::{apply_until_in_sync, cidr, config, dataplane, ip, kernel, texts, up};
 
 const TABLE: RouteTableIndex = RouteTableIndex(1);
 const DEVICES: [&str; 2] = ["wireguard.cali", "wg-v6.cali"];
@@ -347,7 +347,7 @@ fn a_kernel_without_it_is_named_and_others_are_told_that_there_is_no_key() {
     kernel.links.lacks_wireguard = true;
     let mut node = Node::with(settings(false), kernel);
     node.tell(two_nodes());
-    let problems: Vec<String> = node.settle().iter().map(ToString::to_string).collect();
+    let problems = texts(&node.settle());
     let said = "device wireguard.cali: it cannot be made: the kernel does not support it";
     assert!(problems.iter().any(|problem| problem == said), "{problems:?}");
     assert_eq!(node.told, [(Family::V4, None), (Family::V6, None)]);

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tortie_model::Update;
+use tortie_model::{Update, with_causes};
 use tortie_resources::manifest::Options;
 
 use super::settling::{Facts, Look, Settle, Settling, Sign, TakenAs, Verdict};
@@ -202,7 +202,7 @@ impl Directory {
                 // The next look finds it missing.
                 Ok(None) => continue,
                 Err(error) => {
-                    why = error.to_string();
+                    why = with_causes(error);
                     (true, FileContent::Unreadable(&why))
                 }
             };

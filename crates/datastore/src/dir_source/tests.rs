@@ -232,7 +232,7 @@ fn what_cannot_be_read_is_told_and_keeps_what_it_was() {
         ("link.yaml", "is a link to nothing"),
         ("loop.yaml", looped),
         ("sub", looped),
-        ("text.yaml", "is not UTF-8 text"),
+        ("text.yaml", "is not UTF-8 text: invalid utf-8 sequence of 1 bytes from index 0"),
     ];
     assert_eq!(told(&source), expected.map(|(name, what)| format!("{}: {what}", at(name).display())));
     let fallbacks: Vec<Fallback> = source.problems().map(|problem| problem.fallback).collect();

@@ -125,14 +125,3 @@ fn refuse_kernel(file: &OwnedFd) -> io::Result<()> {
 pub(super) fn leads_out(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::XDEV)
 }
-
-/// Returns the reason for which a file cannot be read, as a problem says it.
-pub(super) fn refusal(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(_) if leads_out(error) => {
-            "is a link that leads out of the directory (--follow-links permits it)".to_owned()
-        }
-        Some(_) => format!("cannot be read: {error}"),
-        None => error.to_string(),
-    }
-}

@@ -23,7 +23,7 @@ fn write(path: &Path, text: &str) {
 
 /// The text, or the reason for which it cannot be read.
 fn read(root: &Path, path: &Path, access: DirAccess) -> Result<Option<String>, String> {
-    super::read(root, path, access).map_err(|error| error.to_string())
+    super::read(root, path, access).map_err(|error| with_causes(&error))
 }
 
 fn closed(found: &Found, path: &Path) -> String {

@@ -16,7 +16,7 @@ use crate::tables::{Adopted, DecisionId, DecisionIdentity};
 #[non_exhaustive]
 pub enum AdoptError<E> {
     /// They cannot be read.
-    #[error("{0}")]
+    #[error(transparent)]
     Read(E),
     /// A value is none that this program writes.
     #[error("value {index} of the map {} is none that this program writes", map.name())]

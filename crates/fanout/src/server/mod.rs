@@ -144,19 +144,20 @@ impl ServerConfig {
 #[non_exhaustive]
 pub enum StartError {
     /// An address cannot be listened on.
-    #[error("{address}: {error}")]
+    #[error("{address}")]
     Listen {
         /// The address.
         address: SocketAddr,
         /// Why.
+        #[source]
         error: io::Error,
     },
     /// TLS cannot be set up as configured.
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// A thread cannot be started.
-    #[error("a thread cannot be started: {0}")]
-    Thread(io::Error),
+    #[error("a thread cannot be started")]
+    Thread(#[source] io::Error),
 }
 
 /// What all connections share.

@@ -47,8 +47,8 @@ pub(super) enum Refused {
     DestroyedInUse,
     #[error("Syntax error: cannot parse {0}: wrong family")]
     WrongFamily(String),
-    #[error("Syntax error: {0}")]
-    BadMember(MemberError),
+    #[error("Syntax error")]
+    BadMember(#[source] MemberError),
     #[error("The value of the CIDR parameter of the IP address is invalid")]
     ZeroPrefix,
     #[error("Element is out of the range of the set")]

@@ -7,27 +7,29 @@ use crate::{ChainName, CommandError, Family, Table};
 #[non_exhaustive]
 pub enum TableError {
     /// The table cannot be read.
-    #[error("cannot read {family} table {table}: {error}")]
+    #[error("cannot read {family} table {table}")]
     Save {
         /// The table.
         table: Table,
         /// Its IP version.
         family: Family,
         /// The error of the last attempt.
+        #[source]
         error: CommandError,
     },
     /// The table cannot be written, whatever is tried.
-    #[error("cannot write {family} table {table}: {error}")]
+    #[error("cannot write {family} table {table}")]
     Restore {
         /// The table.
         table: Table,
         /// Its IP version.
         family: Family,
         /// The error of the last attempt.
+        #[source]
         error: CommandError,
     },
     /// The kernel refuses a chain that nothing can stand in for. Everything else was written.
-    #[error("the kernel refuses chain {chain} in {family} table {table}: {error}")]
+    #[error("the kernel refuses chain {chain} in {family} table {table}")]
     Refused {
         /// The table.
         table: Table,
@@ -36,6 +38,7 @@ pub enum TableError {
         /// The chain.
         chain: ChainName,
         /// The error of the last attempt.
+        #[source]
         error: CommandError,
     },
     /// A hook leads to a chain that is not defined. Nothing was written.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tortie_net::with_causes;
+
 use crate::reconciler::batch::Effects;
 use crate::reconciler::hooks::Hook;
 use crate::reconciler::isolation::{Isolation, may_be_a_chains_fault};
@@ -222,7 +224,7 @@ impl Reconciler {
         match self.config.purpose {
             Purpose::Enforce => Plan::Failed(error),
             Purpose::Sweep => {
-                tracing::debug!(%error, "Cannot sweep a table, trying again later");
+                tracing::debug!(error = %with_causes(&error), "Cannot sweep a table, trying again later");
                 let rest = self.schedule.refresh_interval().unwrap_or(SWEEP_HOLD_OFF);
                 self.round.hold_off = Some(now + rest);
                 self.done(Some(rest))

@@ -11,6 +11,7 @@ use tortie_model::Family;
 use super::edge::{Place, Turn};
 use crate::netlink::bpf_rule::{self, AskedProgram, RulePlace};
 use crate::netlink::{NetlinkError, Nftables};
+use crate::placed::placed;
 
 /// r0 = 0; exit
 const NOTHING: [u8; 16] = [0xb7, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
@@ -214,8 +215,7 @@ fn forbidden(error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::PermissionDenied {
         return error;
     }
-    let needed = "loading programs needs CAP_BPF, CAP_PERFMON and the system call bpf";
-    io::Error::new(error.kind(), format!("{error}; {needed}"))
+    placed("loading programs needs CAP_BPF, CAP_PERFMON and the system call bpf")(error)
 }
 
 fn in_words(attachment: Attachment) -> &'static str {

@@ -12,7 +12,7 @@ use std::io;
 use tortie_ebpf::hooks::Hook;
 use tortie_ebpf::layout::{LOG_BYTES, MAX_BLOCKS, MapKind, ROOTS};
 use tortie_ebpf::{AdoptError, Write};
-use tortie_model::Family;
+use tortie_model::{Family, with_causes};
 
 use super::edge::{Edge, Kept, Place};
 use super::log::LogSource;
@@ -63,11 +63,12 @@ enum TakeOverError {
 
 /// What could not be done.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}: {error}")]
+#[error("{what}")]
 pub struct EdgeError {
     /// What it was.
     pub what: String,
-    /// Why, which is part of the message.
+    /// The error of the kernel.
+    #[source]
     pub error: io::Error,
 }
 
@@ -159,7 +160,10 @@ impl<E: Edge> Generations<E> {
         if std::mem::take(&mut self.is_new) {
             match self.adopt(contents) {
                 Ok(generation) => self.current = generation,
-                Err(why) => tracing::info!("eBPF programs of a former process are replaced: {why}"),
+                Err(why) => {
+                    let why = with_causes(&why);
+                    tracing::info!("eBPF programs of a former process are replaced: {why}");
+                }
             }
         }
         if self.is_spoilt || self.current.is_none() {

@@ -11,7 +11,7 @@ use tortie_ebpf::{AdoptError, DecisionId, Interface, Node, NodeSettings, Problem
 use tortie_evaluate::{DecidedBy, Verdict};
 use tortie_flows::Hit;
 use tortie_model::desired::{DesiredUpdate, Rules};
-use tortie_model::{Direction, Family, RuleAction};
+use tortie_model::{Direction, Family, RuleAction, with_causes};
 
 use super::edge::Edge;
 use super::generations::{Contents, EdgeError, Generations, Repairs};
@@ -208,7 +208,7 @@ impl<E: Edge> ProgramPolicy<E> {
         let Some(log) = self.log.as_mut().filter(|log| log.generation != generation) else { return };
         log.generation = generation;
         log.log.set_source(self.generations.open_log().unwrap_or_else(|error| {
-            tracing::error!(%error, "flows are told without what eBPF programs decide");
+            tracing::error!(error = %with_causes(&error), "flows are told without what eBPF programs decide");
             None
         }));
     }
@@ -270,8 +270,9 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
         self.note_logging(update);
         self.has_datastore |= matches!(update, DesiredUpdate::InSync);
         if let Err(error) = self.node.on_update(update) {
+            let error = with_causes(&error);
             tracing::error!(%error, "policy for eBPF programs cannot be understood");
-            self.misunderstood = Some(error.to_string());
+            self.misunderstood = Some(error);
         }
     }
 
@@ -318,7 +319,7 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
         }
         let mut problems = self.problems.clone();
         problems.extend(self.failure.as_ref().map(|failure| {
-            problem("policy is not enforced as it should be by eBPF programs; tried again", &failure.why.to_string())
+            problem("policy is not enforced as it should be by eBPF programs; tried again", &with_causes(&failure.why))
         }));
         problems.extend(self.misunderstood.as_ref().map(|why| problem("policy for eBPF programs", why)));
         let in_force =
@@ -419,7 +420,7 @@ impl Contents for NodeContents<'_> {
         let flush = self.node.flush();
         let problem = |problem: Problem| ProgramProblem {
             object: format!("eBPF policy of {} ({:?}, {:?})", problem.endpoint, problem.layer, problem.direction),
-            why: format!("everything is denied: {}", problem.why),
+            why: format!("everything is denied: {}", with_causes(&problem.why)),
             is_degraded: true,
         };
         self.problems = Some(flush.problems().into_iter().map(problem).collect());

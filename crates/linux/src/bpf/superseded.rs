@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use tortie_model::with_causes;
+
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// What is to be detached once chains are in force. Until then a packet must be let through by both.
@@ -38,6 +40,7 @@ impl Superseded {
                 true
             }
             Err(error) => {
+                let error = with_causes(&error);
                 let failure = format!("eBPF programs of an earlier configuration cannot be removed: {error}");
                 if self.failure.as_ref() != Some(&failure) {
                     tracing::error!("{failure}; tried again");

@@ -6,7 +6,7 @@ use tortie_dataplane::IptablesConfig;
 use tortie_iptables::{
     Backend, BackendProbe, Features, MissingProgram, Programs, SweepFacts, Version, backend_to_sweep, detect_backend,
 };
-use tortie_model::Family;
+use tortie_model::{Family, with_causes};
 
 use super::{TimeLimits, checksums};
 use crate::exec::{self, ExecError, Finished, Job, Runner};
@@ -46,11 +46,12 @@ impl IptablesSetup {
 #[non_exhaustive]
 pub enum DetectError {
     /// Its programs are not installed.
-    #[error("iptables ({backend}) cannot be used: {missing}")]
+    #[error("iptables ({backend}) cannot be used")]
     Missing {
         /// The implementation.
         backend: Backend,
         /// The programs.
+        #[source]
         missing: MissingProgram,
     },
 }
@@ -190,11 +191,11 @@ impl Probed for Machine<'_> {
         let stdout = |result: Result<Finished, ExecError>| match result {
             Ok(finished) => finished.status.success().then_some(finished.stdout),
             Err(error @ (ExecError::Start { .. } | ExecError::Stopping { .. })) => {
-                tracing::debug!(%error, "finding out about iptables");
+                tracing::debug!(error = %with_causes(&error), "finding out about iptables");
                 None
             }
             Err(error) => {
-                tracing::warn!(%error, "finding out about iptables without what it prints");
+                tracing::warn!(error = %with_causes(&error), "finding out about iptables without what it prints");
                 None
             }
         };

@@ -20,7 +20,7 @@ use tortie_dataplane::{
     ProxyNeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex, Routing, RoutingRule,
     RoutingRuleChange, SysctlPath, Sysctls, WireguardChange, WireguardDevice,
 };
-use tortie_model::{Cause, Cidr, Family, InterfaceName, Mac};
+use tortie_model::{Cause, Cidr, Family, InterfaceName, Mac, with_causes};
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
 
@@ -289,10 +289,10 @@ impl Netfilter for LinuxKernel {
                 Some(generation)
             }
             Err(error) => {
-                let failure = Some(error.to_string());
-                if self.nftables_failure != failure {
+                let error = with_causes(&error);
+                if self.nftables_failure.as_ref() != Some(&error) {
                     tracing::warn!(%error, "nftables does not tell its generation; tables are read whenever they are checked");
-                    self.nftables_failure = failure;
+                    self.nftables_failure = Some(error);
                 }
                 None
             }
@@ -478,7 +478,7 @@ impl Neighbours for LinuxKernel {
 
 fn outcome(result: Result<Finished, ExecError>) -> Outcome {
     match result {
-        Err(error) => Outcome::not_run(error.to_string()),
+        Err(error) => Outcome::not_run(with_causes(&error)),
         Ok(Finished { status, stdout, stderr }) => Outcome {
             status: status.code().map_or(CommandStatus::Signal, CommandStatus::Code),
             stdout,

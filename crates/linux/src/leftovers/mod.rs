@@ -6,6 +6,7 @@ mod iptables;
 mod pins;
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tortie_dataplane::{
     Device, DeviceChange, DeviceKind, QdiscChange, QdiscKind, Route, RouteChange, RouteKind, RouteProtocol,
     RouteTableIndex,
 };
-use tortie_model::{Family, InterfaceName};
+use tortie_model::{Family, InterfaceName, with_causes};
 use tortie_nftables::TableId;
 
 pub use at_work::felix_at_work;
@@ -82,7 +83,7 @@ impl TakeOver {
                 self.leftovers.remove_programs_of_felix(&mut netlink, &mut removed);
                 removed
             }
-            Err(error) => Removed { things: Vec::new(), problems: vec![error.to_string()] },
+            Err(error) => Removed { things: Vec::new(), problems: vec![with_causes(&error)] },
         };
         for thing in removed.things {
             tracing::info!("{thing} removed: Felix left it, and policy is in force without it");
@@ -103,16 +104,16 @@ pub struct Removed {
 }
 
 impl Removed {
-    fn note<E: std::fmt::Display>(&mut self, thing: String, result: Result<(), E>) {
+    fn note<E: Error>(&mut self, thing: String, result: Result<(), E>) {
         match result {
             Ok(()) => self.things.push(thing),
-            Err(error) => self.problems.push(format!("{thing} cannot be removed: {error}")),
+            Err(error) => self.problems.push(format!("{thing} cannot be removed: {}", with_causes(&error))),
         }
     }
 
-    fn unread<T: Default, E: std::fmt::Display>(&mut self, what: &str, result: Result<T, E>) -> T {
+    fn unread<T: Default, E: Error>(&mut self, what: &str, result: Result<T, E>) -> T {
         result.unwrap_or_else(|error| {
-            self.problems.push(format!("{what} cannot be read: {error}"));
+            self.problems.push(format!("{what} cannot be read: {}", with_causes(&error)));
             T::default()
         })
     }
@@ -179,7 +180,10 @@ impl Leftovers {
             match netlink.detach_xdp(link.index) {
                 Ok(true) => removed.things.push(format!("XDP program of {}", link.name)),
                 Ok(false) => {}
-                Err(error) => removed.problems.push(format!("XDP program of {} cannot be removed: {error}", link.name)),
+                Err(error) => {
+                    let error = with_causes(&error);
+                    removed.problems.push(format!("XDP program of {} cannot be removed: {error}", link.name));
+                }
             }
         }
     }
@@ -215,6 +219,7 @@ impl Leftovers {
         for batch in changes.chunks(ROUTES_AT_ONCE) {
             for outcome in removed.unread("routes", netlink.change_routes(table, batch)) {
                 if let Err(error) = unless_missing(outcome) {
+                    let error = with_causes(&error);
                     removed.problems.push(format!("a route of table {} cannot be removed: {error}", table.0));
                 }
             }

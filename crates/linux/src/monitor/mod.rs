@@ -5,6 +5,7 @@
 //! ```no_run
 //! use std::sync::mpsc;
 //! use tortie_linux::monitor::{self, MonitorConfig, MonitorEvent};
+//! use tortie_model::with_causes;
 //!
 //! let (sender, events) = mpsc::sync_channel::<MonitorEvent>(100);
 //! let monitor = monitor::spawn(MonitorConfig::default(), sender)?;
@@ -13,7 +14,7 @@
 //!         MonitorEvent::Link(event) => println!("{event:?}"),
 //!         MonitorEvent::InSync => println!("these are all"),
 //!         MonitorEvent::Announcement(_) | MonitorEvent::Ruleset(_) => {}
-//!         MonitorEvent::Failed(error) => eprintln!("{error}; trying again"),
+//!         MonitorEvent::Failed(error) => eprintln!("{}; trying again", with_causes(&error)),
 //!     }
 //! }
 //! # Ok::<(), std::io::Error>(())
@@ -34,6 +35,7 @@ use std::time::{Duration, Instant};
 
 use regex::Regex;
 use tortie_dataplane::{LinkEvent, RulesetNews};
+use tortie_model::with_causes;
 
 pub use damping::FLAP_DAMPING;
 pub use ruleset::spawn_ruleset;
@@ -155,7 +157,7 @@ impl<E: From<MonitorEvent>> Watcher<E> {
                 tracing::info!("Changes of interfaces came faster than they were read; listing all again");
                 continue;
             }
-            tracing::warn!(%error, "Cannot watch the interfaces; trying again");
+            tracing::warn!(error = %with_causes(&error), "Cannot watch the interfaces; trying again");
             if self.send(MonitorEvent::Failed(error)).is_err() {
                 return;
             }

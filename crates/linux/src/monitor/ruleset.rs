@@ -7,6 +7,7 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 
 use tortie_dataplane::RulesetNews;
+use tortie_model::with_causes;
 use tortie_nftables::TableId;
 
 use super::{LONGEST_WAIT, MonitorEvent, MonitorThread, RETRY_DELAY};
@@ -40,7 +41,7 @@ where
                     tracing::info!("nftables changed faster than was listened; tables are read again");
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "Cannot hear who changes nftables; trying again");
+                    tracing::warn!(error = %with_causes(&error), "Cannot hear who changes nftables; trying again");
                     thread::sleep(RETRY_DELAY);
                 }
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
 use rustix::io::Errno;
-use tortie_model::Family;
+use tortie_model::{Family, with_causes};
 
 use super::error::NetlinkError;
 use super::nft_message::{
@@ -101,7 +101,7 @@ pub(crate) fn lacking(timeout: Duration, program: AskedProgram) -> Result<Option
     messages.push((NFT_MSG_DELTABLE, 0, table_message(place.family, u64::MAX)));
     match socket.transaction(&messages, WHAT) {
         Ok(()) => Ok(None),
-        Err(error) if error.is_nothing_of_nftables() => Ok(Some(error.to_string())),
+        Err(error) if error.is_nothing_of_nftables() => Ok(Some(with_causes(&error))),
         Err(error) => Err(error),
     }
 }

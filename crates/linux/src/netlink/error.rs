@@ -9,11 +9,12 @@ use rustix::io::Errno;
 #[non_exhaustive]
 pub enum NetlinkError {
     /// The socket cannot be made, set up, written or read.
-    #[error("netlink socket: {what}: {error}")]
+    #[error("netlink socket: {what}")]
     Socket {
         /// What was being done.
         what: &'static str,
-        /// The error of the system, which is part of the message.
+        /// The error of the system.
+        #[source]
         error: io::Error,
     },
     /// The kernel lost messages for this socket because they were not read in time (`ENOBUFS`).
@@ -26,11 +27,12 @@ pub enum NetlinkError {
         what: &'static str,
     },
     /// The kernel refused.
-    #[error("{what}: {errno}{}{detail}", if .detail.is_empty() { "" } else { ": " })]
+    #[error("{what}{}{detail}", if .detail.is_empty() { "" } else { ": " })]
     Refused {
         /// What was asked.
         what: &'static str,
         /// The kernel's reason.
+        #[source]
         errno: Errno,
         /// The kernel's own words, often none.
         detail: String,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use netlink_packet_core::{NLA_TYPE_MASK, NlasIterator};
 use rustix::io::Errno;
-use tortie_model::{Cause, Family};
+use tortie_model::{Cause, Family, with_causes};
 use tortie_nftables::wire::{Snapshot, SnapshotReader, encode};
 use tortie_nftables::{BaseChain, ChainKind, Command, CommitError, Hook, LayeredName, TableId, Transaction};
 
@@ -109,7 +109,7 @@ impl Nftables {
         }
         let answer = |(at, error): (usize, NetlinkError)| {
             let command = messages.get(at).map_or(transaction.commands.len(), |message| message.command);
-            (command, error.errno().map_or(0, Errno::raw_os_error), error.to_string())
+            (command, error.errno().map_or(0, Errno::raw_os_error), with_causes(&error))
         };
         Err(CommitError::answered(refused.into_iter().map(answer)))
     }

@@ -9,7 +9,7 @@ use tortie_dataplane::{
 };
 use tortie_lab::kernel_test;
 use tortie_lab::netns::Namespace;
-use tortie_model::{Cidr, Family, Mac};
+use tortie_model::{Cidr, Family, Mac, with_causes};
 
 use super::wire::{self, Frame, Request};
 use super::{LinkState, Netlink, NetlinkError, Notice, OddLink, device, link, neighbour, route};
@@ -124,7 +124,7 @@ fn a_refusal_has_the_kernels_words() {
     let error = wire::parse_ack("route replace", &frame).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::NODEV));
     assert!(error.is_not_found());
-    assert!(error.to_string().ends_with(": Device does not exist"), "{error}");
+    assert_eq!(with_causes(&error), "route replace: Device does not exist: No such device (os error 19)");
 }
 
 #[test]

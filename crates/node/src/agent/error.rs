@@ -31,11 +31,12 @@ pub enum AgentError {
     #[error(transparent)]
     Iptables(#[from] DetectError),
     /// A thread, pipe or client of the agent cannot be made.
-    #[error("{part}: {error}")]
+    #[error("{part}")]
     Start {
         /// The part of the agent that needs it.
         part: &'static str,
         /// The reason.
+        #[source]
         error: io::Error,
     },
     /// The engine cannot go on.

@@ -8,7 +8,7 @@ use tortie_linux::bpf::{PacketLog, Superseded};
 use tortie_linux::exec::Runner;
 use tortie_linux::kernel::{IptablesSetup, LinuxKernel};
 use tortie_linux::leftovers::TakeOver;
-use tortie_model::Hostname;
+use tortie_model::{Hostname, with_causes};
 
 use super::embedder::Shared;
 use super::setup::{self, Fitted};
@@ -247,7 +247,7 @@ impl Sessions {
             }
             Ok(_) => false,
             Err(failure) => {
-                tracing::error!(%failure, "the configuration in force stays in force");
+                tracing::error!(failure = %with_causes(&*failure), "the configuration in force stays in force");
                 false
             }
         }

@@ -9,7 +9,7 @@ use tortie_linux::exec::{self, Runner};
 use tortie_linux::kernel::{self, Detected, IptablesSetup, TimeLimits};
 use tortie_linux::leftovers::{felix_at_work, left_in_iptables};
 use tortie_linux::netlink::Nftables;
-use tortie_model::{Family, Hostname};
+use tortie_model::{Family, Hostname, with_causes};
 use tortie_nftables::TableId;
 use tortie_rules::{PolicyBy, WorkloadsBy};
 
@@ -110,11 +110,13 @@ fn find_iptables(
     };
     match kernel::detect(runner, wanted, &settings.families, &config.feature_detect_override, previous) {
         Err(error) if by.nftables => {
+            let error = with_causes(&error);
             tracing::info!("{error}; nftables is programmed, and nothing of iptables is looked for");
             Ok(None)
         }
         Err(error) if by.programs => {
             // A feature that needs iptables reports the failure itself.
+            let error = with_causes(&error);
             tracing::info!("{error}; eBPF programs enforce policy without it");
             settings.iptables.uninstalled.clone_from(&settings.families);
             Ok(None)
@@ -126,7 +128,8 @@ fn find_iptables(
 /// Fits the settings to iptables. Returns it, and the deviation from the configuration.
 fn use_iptables(detected: Detected, by: By, settings: &mut DataplaneConfig) -> (IptablesSetup, Option<String>) {
     let Detected { setup: iptables, instead_of, .. } = detected;
-    let drawback = instead_of.map(|error| format!("IptablesBackend: {error}; going on with {}", iptables.backend));
+    let drawback =
+        instead_of.map(|error| format!("IptablesBackend: {}; going on with {}", with_causes(&error), iptables.backend));
     if let Some(drawback) = &drawback {
         tracing::error!("{drawback}");
     } else if iptables.backend != iptables.detected {

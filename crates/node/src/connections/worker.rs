@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tortie_evaluate::{Evaluator, State as DesiredState};
 use tortie_linux::netlink::{Connection, NetlinkError};
-use tortie_model::InterfaceName;
+use tortie_model::{InterfaceName, with_causes};
 
 use super::SharedCutCounts;
 use super::judge::{Exceptions, Judge, Surroundings};
@@ -116,7 +116,7 @@ impl<T: Tracking> Worker<T> {
             }
             Err(error) => {
                 self.state.due = true;
-                tracing::error!(%error, "connections that policy denies now cannot be cut; trying again");
+                tracing::error!(error = %with_causes(&error), "connections that policy denies now cannot be cut; trying again");
             }
         }
         Ok(())

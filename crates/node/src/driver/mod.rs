@@ -44,11 +44,12 @@ pub enum DriverEvent {
 #[non_exhaustive]
 pub enum DriverError {
     /// It cannot be started.
-    #[error("the dataplane driver {} cannot be started: {error}", program.display())]
+    #[error("the dataplane driver {} cannot be started", program.display())]
     Start {
         /// The driver.
         program: PathBuf,
         /// What is wrong.
+        #[source]
         error: std::io::Error,
     },
     /// It ended.

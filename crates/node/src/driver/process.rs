@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tortie_linux::exec::Group;
+use tortie_model::with_causes;
 use tortie_protocol::frame::{FrameReader, write_frame};
 use tortie_protocol::{Report, ReportError};
 
@@ -162,14 +163,14 @@ fn read(pipe: impl Read, tell: impl Fn(DriverEvent) -> bool) {
         let event = match frames.next_frame() {
             Ok(Some(bytes)) => match Report::decode(bytes) {
                 Ok(report) => DriverEvent::Report(report),
-                Err(error @ ReportError::NotProtobuf(_)) => DriverEvent::Broken(tortie_model::with_causes(&error)),
+                Err(error @ ReportError::NotProtobuf(_)) => DriverEvent::Broken(with_causes(&error)),
                 Err(error) => {
-                    tracing::warn!(%error, "ignoring what the dataplane driver reports");
+                    tracing::warn!(error = %with_causes(&error), "ignoring what the dataplane driver reports");
                     continue;
                 }
             },
             Ok(None) => DriverEvent::Broken("it closed its end of the pipe".into()),
-            Err(error) => DriverEvent::Broken(format!("reading from it failed: {error}")),
+            Err(error) => DriverEvent::Broken(format!("reading from it failed: {}", with_causes(&error))),
         };
         let is_last = matches!(event, DriverEvent::Broken(_));
         if !tell(event) || is_last {

@@ -11,8 +11,8 @@ use tortie_config::{ConfigError, Raw, Resolved, Sources};
 use tortie_dataplane::StatusChange;
 use tortie_linux::monitor::MonitorEvent;
 use tortie_linux::stop::Stop;
-use tortie_model::WorkloadEndpointId;
 use tortie_model::desired::DesiredUpdate;
+use tortie_model::{WorkloadEndpointId, with_causes};
 use tortie_protocol::frame::{FrameError, FrameReader, write_frame};
 use tortie_protocol::{ReceiveError, Received, Report, felix};
 
@@ -81,8 +81,8 @@ pub enum ServeError {
     #[error("the engine sent what is not understood")]
     Message(#[from] ReceiveError),
     /// Reports cannot be written.
-    #[error("writing to the engine failed: {0}")]
-    Write(std::io::Error),
+    #[error("writing to the engine failed")]
+    Write(#[source] std::io::Error),
     /// The first message is not the configuration.
     #[error("the engine's first message is not its configuration")]
     NoConfiguration,
@@ -253,7 +253,7 @@ where
                 return Ok(None);
             }
             Received::Denied { update, why } => {
-                tracing::error!(%why, "a message is not understood; what it is about is denied");
+                tracing::error!(why = %with_causes(&why), "a message is not understood; what it is about is denied");
                 update
             }
             Received::Update(update) => update,
@@ -276,7 +276,7 @@ where
         let (_, resolved) = match configuration(message, &self.setup.environment) {
             Ok(both) => both,
             Err(error) => {
-                tracing::error!(%error, "the configuration in force stays in force");
+                tracing::error!(error = %with_causes(&error), "the configuration in force stays in force");
                 return Ok(None);
             }
         };

@@ -16,7 +16,7 @@ use tortie_linux::bpf::{CountsError, DecisionCount, PolicyPrograms, PolicyState,
 use tortie_linux::leftovers::TakeOver;
 use tortie_linux::monitor::MonitorEvent;
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Family, IpSetId, Update};
+use tortie_model::{Family, IpSetId, Update, with_causes};
 use tortie_nftables::RuleCount;
 use tortie_rules::PolicyBy;
 
@@ -159,7 +159,7 @@ impl<K: Kernel> InKernel<K> {
         observe::dataplane(&stats, &mut self.metrics.lock());
         let mut now = BTreeMap::new();
         for problem in &report.problems {
-            let (identity, text) = (problem.identity(), problem.to_string());
+            let (identity, text) = (problem.identity(), with_causes(problem));
             if !self.outcome.problems.contains_key(&identity) && !now.contains_key(&identity) {
                 tracing::error!(problem = %text, "out of sync");
             }
@@ -198,7 +198,8 @@ impl<K: Kernel> InKernel<K> {
         if let Some(cutter) = &mut self.companions.cutter {
             cutter.in_force(report.enforced() && !report.problems.iter().any(DataplaneProblem::is_degraded));
         }
-        self.outcome.degraded = report.problems.iter().find(|problem| problem.is_degraded()).map(ToString::to_string);
+        let degraded = report.problems.iter().find(|problem| problem.is_degraded());
+        self.outcome.degraded = degraded.map(|problem| with_causes(problem));
         self.health.report(Reporter::Dataplane, self.condition());
         report.enforced()
     }
@@ -317,7 +318,7 @@ impl<K: Kernel + Measured> Enforcement for InKernel<K> {
             MonitorEvent::Announcement(number) => self.dataplane.on_announcement(number),
             MonitorEvent::Ruleset(news) => self.dataplane.on_ruleset(news),
             MonitorEvent::Failed(error) => {
-                tracing::error!(%error, "network interfaces cannot be watched; trying again");
+                tracing::error!(error = %with_causes(&error), "network interfaces cannot be watched; trying again");
             }
         }
         Ok(())

@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use tortie_flows::{ConnectionNews, FlowId, Hit};
 use tortie_linux::bpf::{DecidedPacket, PacketLog};
 use tortie_linux::netlink::{ConnectionEvents, Conntrack, NetlinkError, Nflog, Read};
+use tortie_model::with_causes;
 use tortie_rules::{NFLOG_GROUP_EGRESS, NFLOG_GROUP_INGRESS};
 
 use super::edge;
@@ -108,7 +109,7 @@ impl<T> Opened<T> {
         self.socket = None;
         self.failed = Some(Instant::now());
         if !std::mem::replace(&mut self.is_said, true) {
-            tracing::error!(%error, "{} cannot be read; trying again", self.what);
+            tracing::error!(error = %with_causes(error), "{} cannot be read; trying again", self.what);
         }
     }
 

@@ -48,7 +48,7 @@ pub struct Observed {
 #[non_exhaustive]
 pub enum ObserveError {
     /// A list of connections of the kernel cannot be read.
-    #[error("{list}: {source}")]
+    #[error("{list}")]
     Unreadable {
         /// The path of the list.
         list: &'static str,
@@ -56,7 +56,7 @@ pub enum ObserveError {
         source: io::Error,
     },
     /// A list of connections of the kernel has another form.
-    #[error("{list}: {source}")]
+    #[error("{list}")]
     Malformed {
         /// The path of the list.
         list: &'static str,
@@ -67,7 +67,7 @@ pub enum ObserveError {
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
     /// An observer outside this crate failed.
-    #[error("{0}")]
+    #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
 

@@ -69,7 +69,7 @@ enum Unobserved {
 
 impl PartialEq for Unobserved {
     fn eq(&self, other: &Self) -> bool {
-        self.to_string() == other.to_string()
+        with_causes(self) == with_causes(other)
     }
 }
 
@@ -280,7 +280,7 @@ impl HostChanges {
         };
         let (connections, unknown) = match cause {
             Cause::Cuts(connections) => (connections.iter().map(ToString::to_string).collect(), None),
-            Cause::Unknown(why) => (Vec::new(), Some(why.to_string())),
+            Cause::Unknown(why) => (Vec::new(), Some(with_causes(why))),
         };
         Some(HeldChanges {
             since: timestamp(*since),

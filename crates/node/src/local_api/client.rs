@@ -27,11 +27,12 @@ pub struct Client {
 #[non_exhaustive]
 pub enum ClientError {
     /// Nobody listens there.
-    #[error("no agent answers at {}: {error}; is `tortie run` running, with this --socket?", path.display())]
+    #[error("no agent answers at {}; check that `tortie run` is running with this --socket", path.display())]
     NoAgent {
         /// Where.
         path: PathBuf,
         /// Why.
+        #[source]
         error: io::Error,
     },
     /// Only root may ask, and whoever the agent runs as.
@@ -53,11 +54,12 @@ pub enum ClientError {
     #[error("the agent's answer cannot be read")]
     Unreadable(#[from] serde_json::Error),
     /// The connection broke.
-    #[error("{}: {error}", path.display())]
+    #[error("{}", path.display())]
     Broken {
         /// Where.
         path: PathBuf,
         /// How.
+        #[source]
         error: io::Error,
     },
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tortie_flows::Event;
 use tortie_linux::exec::Runner;
+use tortie_model::with_causes;
 
 use super::counters;
 use super::wire::{Call, Reply};
@@ -238,7 +239,7 @@ impl Service {
         }
         let list = |listing: &Listing| counters::list(listing, &self.runner);
         match counts.map(|counts| counters::note(&mut policies, counts, list)).transpose() {
-            Err(why) => Reply::error(&format!("{INTERFACE}.NotListed"), json!({ "why": why.to_string() })),
+            Err(why) => Reply::error(&format!("{INTERFACE}.NotListed"), json!({ "why": with_causes(&why) })),
             Ok(Some(decisions)) if method == "Counters" => Reply::of(json!({
                 // Where there are decisions, policies have none of their own.
                 "policies": if decisions.is_some() { Vec::new() } else { policies },

@@ -11,7 +11,7 @@ use std::time::Duration;
 use regex::Regex;
 use tortie_dataplane::RouteProtocol;
 use tortie_model::desired::Encapsulation;
-use tortie_model::{Family, Hostname};
+use tortie_model::{Family, Hostname, with_causes};
 use tortie_nftables::TableId;
 
 pub use facts::{IPVS_INTERFACE, MachineFacts};
@@ -55,7 +55,7 @@ impl Machine {
         let asks_for_nftables = config.nftables_mode == NftablesMode::Auto;
         let facts = look(config.netlink_timeout, pattern.as_ref(), asks_for_nftables).unwrap_or_else(|error| {
             // The next look will tell.
-            tracing::error!(%error, "the interfaces of this machine cannot be listed");
+            tracing::error!(error = %with_causes(&error), "the interfaces of this machine cannot be listed");
             MachineFacts::default()
         });
         if facts.mtu.is_none() {
@@ -124,7 +124,9 @@ impl Machine {
         self.next_look = now + LOOK_EVERY;
         match look(self.netlink_timeout, self.pattern.as_ref(), self.asks_for_nftables) {
             Ok(facts) => self.outdated = self.facts.change_to(&facts),
-            Err(error) => tracing::error!(%error, "the interfaces of this machine cannot be listed"),
+            Err(error) => {
+                tracing::error!(error = %with_causes(&error), "the interfaces of this machine cannot be listed");
+            }
         }
         if self.is_told {
             self.write();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tortie_model::{
     EntityMatch, List, NamedProtocol, Order, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec, Protocol, Rule,
-    RuleAction, RuleExtras, Tier, TierDefaultAction, TierName, Update,
+    RuleAction, RuleExtras, Tier, TierDefaultAction, TierName, Update, with_causes,
 };
 use tortie_selector::Selector;
 
@@ -142,7 +142,7 @@ fn subject(spec: Map<'_, '_>, sink: &mut Sink) -> Option<Selector> {
     let text = global_policy(&pods, &namespaces, "", &mut sink.selectors);
     Some(combination(&text, &mut sink.selectors).unwrap_or_else(|error| {
         if sink.problems.reports() == sound {
-            field.error(sink, error.to_string());
+            field.error(sink, with_causes(&error));
         }
         Selector::none()
     }))
@@ -269,7 +269,7 @@ fn peer(cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Option<EntityM
             let combined = side_selector("", &words, &mut sink.selectors).map(|text| {
                 combination(&text, &mut sink.selectors).unwrap_or_else(|error| {
                     if !sink.has_errors() {
-                        cursor.error(sink, error.to_string());
+                        cursor.error(sink, with_causes(&error));
                     }
                     Selector::none()
                 })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tortie_model::{
     Cidr, EntityExtras, EntityMatch, Extras, NamedProtocol, Order, OriginalMatch, Policy, PolicyTypes, PortSpec,
-    Protocol, Rule, RuleAction, TierName, Update,
+    Protocol, Rule, RuleAction, TierName, Update, with_causes,
 };
 use tortie_selector::Selector;
 
@@ -173,7 +173,7 @@ impl Peer {
         let selector = side_selector(namespace, &words, &mut sink.selectors).map(|text| {
             combination(&text, &mut sink.selectors).unwrap_or_else(|error| {
                 if sink.problems.reports() == sound {
-                    map.error(sink, error.to_string());
+                    map.error(sink, with_causes(&error));
                 }
                 Selector::none()
             })
@@ -199,7 +199,7 @@ impl Peer {
 fn selected(spec: Map<'_, '_>, namespace: &str, pods: &str, sink: &mut Sink) -> Selector {
     let text = namespaced_policy(namespace, pods, "", &mut sink.selectors);
     combination(&text, &mut sink.selectors).unwrap_or_else(|error| {
-        spec.error(sink, error.to_string());
+        spec.error(sink, with_causes(&error));
         Selector::none()
     })
 }

@@ -37,11 +37,12 @@ pub enum EndpointError {
         must: String,
     },
     /// Its `spec` makes no name.
-    #[error("{field}: {error}")]
+    #[error("{field}")]
     Part {
         /// The field, such as `spec.node`.
         field: &'static str,
-        /// The error of its value, which is part of the message.
+        /// The error of its value.
+        #[source]
         error: EndpointNameError,
     },
 }

@@ -28,17 +28,11 @@ pub enum ObjectError {
         kind: String,
     },
     /// It cannot be identified.
-    #[error("metadata: {0}")]
-    Key(KeyError),
+    #[error("metadata")]
+    Key(#[from] KeyError),
     /// The version is no number.
     #[error("metadata.resourceVersion: `{0}` is not a version of this datastore")]
     Revision(String),
-}
-
-impl From<KeyError> for ObjectError {
-    fn from(error: KeyError) -> Self {
-        Self::Key(error)
-    }
 }
 
 pub(super) fn shape(field: &'static str, expected: &'static str) -> ObjectError {

@@ -1,4 +1,5 @@
 use serde_json::{Value, json};
+use tortie_model::with_causes;
 
 use super::*;
 use crate::object::Kind;
@@ -132,7 +133,7 @@ fn keys_of_objects() {
         (json!({"apiVersion": API_VERSION, "kind": 1}), "kind: must be text"),
         (json!({"apiVersion": API_VERSION, "kind": "Tier"}), "metadata: Tier: `` is not a name"),
     ] {
-        assert_eq!(key_of(&object, "shop").map_err(|e| e.to_string()), Err(error.into()));
+        assert_eq!(key_of(&object, "shop").map_err(|e| with_causes(&e)), Err(error.into()));
     }
 }
 
@@ -217,7 +218,10 @@ fn an_endpoint_is_called_as_its_spec_says() {
         let error = EndpointNameError { part: part.into() };
         let said = check_endpoint("any", &of(node, pod)).expect_err(field);
         assert_eq!(said, EndpointError::Part { field, error });
-        assert_eq!(said.to_string(), format!("{field}: `{part}` cannot be a part of the name of a workload endpoint"));
+        assert_eq!(
+            with_causes(&said),
+            format!("{field}: `{part}` cannot be a part of the name of a workload endpoint")
+        );
     }
 }
 

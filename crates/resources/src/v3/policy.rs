@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tortie_model::{Order, Policy, PolicyId, PolicyKind, PolicyTypes, StagedAction, TierName, Update};
+use tortie_model::{Order, Policy, PolicyId, PolicyKind, PolicyTypes, StagedAction, TierName, Update, with_causes};
 use tortie_selector::Selector;
 
 use super::rule::{Place, rules, selector};
@@ -123,7 +123,7 @@ fn combined_selector(namespace: &str, global: bool, spec: Map<'_, '_>, sink: &mu
     };
     combination(&combined, &mut sink.selectors).unwrap_or_else(|error| {
         if sink.problems.reports() == sound {
-            spec.error(sink, error.to_string());
+            spec.error(sink, with_causes(&error));
         }
         Selector::none()
     })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tortie_model::{
     Cidr, EntityExtras, EntityMatch, Family, HttpMatch, HttpPath, List, NamedProtocol, NamespacedName, OriginalMatch,
-    PortSpec, Protocol, Rule, RuleAction, RuleExtras, ServiceAccountMatch,
+    PortSpec, Protocol, Rule, RuleAction, RuleExtras, ServiceAccountMatch, with_causes,
 };
 use tortie_selector::{Expr, Selector};
 
@@ -172,7 +172,7 @@ fn side(map: Map<'_, '_>, name: &str, place: Place<'_>, peer: bool, sink: &mut S
     let mut parse = |text: &str| {
         combination(text, &mut sink.selectors).unwrap_or_else(|error| {
             if is_sound {
-                side.error(sink, error.to_string());
+                side.error(sink, with_causes(&error));
             }
             Selector::none()
         })

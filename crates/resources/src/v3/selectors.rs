@@ -44,8 +44,8 @@ pub(crate) fn combination(text: &str, selectors: &mut SelectorCache) -> Result<S
 
 /// Error of a combination.
 #[derive(Debug, thiserror::Error)]
-#[error("the selectors do not combine to a selector: {0}")]
-pub(crate) struct CombinationError(ParseError);
+#[error("the selectors do not combine to a selector")]
+pub(crate) struct CombinationError(#[source] ParseError);
 
 /// `(a) && (b)`, or the one that is not empty.
 fn join(a: &str, b: &str) -> String {

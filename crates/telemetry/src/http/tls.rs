@@ -15,6 +15,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme};
+use tortie_model::with_causes;
 
 use super::{ClientCertificates, Tls};
 
@@ -55,7 +56,8 @@ impl Reloading {
                         self.current = Arc::new(config);
                     }
                     Err(error) => tracing::error!(
-                        %error, "the certificate of a listener has changed but cannot be used; the old one stays"
+                        error = %with_causes(&error),
+                        "the certificate of a listener has changed but cannot be used; the old one stays"
                     ),
                 }
             }
@@ -131,9 +133,10 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// A file that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {error}", path.display())]
+#[error("{}", path.display())]
 struct Unusable {
     path: PathBuf,
+    #[source]
     error: Box<dyn Error + Send + Sync>,
 }
 

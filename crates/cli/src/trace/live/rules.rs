@@ -9,7 +9,7 @@ use tortie_iptables::{Backend, Programs};
 use tortie_linux::exec::{ExecError, Job, Runner, is_installed};
 use tortie_linux::netlink::nftrace::{self, Chain, NFPROTO_INET};
 use tortie_linux::netlink::{NetlinkError, Nftables};
-use tortie_model::Family;
+use tortie_model::{Family, with_causes};
 
 use super::listing::{Listing, Rules, is_of_iptables, nft_rules};
 use super::steps::{ChainName, Packet};
@@ -63,7 +63,7 @@ pub(super) fn all(
         let mut said = Vec::new();
         let before = generation();
         if let Err(error) = list_nftables(family, &chains, runner, &mut rules, &mut said) {
-            said.push(error.to_string());
+            said.push(with_causes(&error));
         }
         let is_steady = before.is_some() && before == generation();
         if is_steady || !said.is_empty() {
@@ -114,7 +114,7 @@ fn list_nftables(
         let texts: BTreeMap<_, _> = match output("nft", args, runner) {
             Ok(text) => nft_rules(&text),
             Err(error) => {
-                problems.push(error.to_string());
+                problems.push(with_causes(&error));
                 continue;
             }
         };
@@ -129,7 +129,7 @@ fn list(program: &str, runner: &Runner, problems: &mut Vec<String>) -> Listing {
     match output(program, vec!["-c".into()], runner) {
         Ok(text) => Listing::parse(&text),
         Err(error) => {
-            problems.push(error.to_string());
+            problems.push(with_causes(&error));
             Listing::default()
         }
     }

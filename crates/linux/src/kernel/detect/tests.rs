@@ -1,7 +1,7 @@
 use std::cell::RefCell;
 
 use tortie_iptables::Backend;
-use tortie_model::Family;
+use tortie_model::{Family, with_causes};
 
 use super::{DetectError, Probed, detect_on, save_programs, sweep_facts};
 
@@ -153,7 +153,7 @@ fn what_cannot_be_used_is_not_put_in_place_of_what_can() {
     assert!(other.setup.backend == Backend::Nft && other.instead_of.is_some());
     let error = detect(&with(&ALL[..3]), Backend::Legacy, None).unwrap_err();
     assert_eq!(
-        error.to_string(),
+        with_causes(&error),
         "iptables (legacy) cannot be used: neither iptables-legacy-save nor iptables-save is installed"
     );
 }

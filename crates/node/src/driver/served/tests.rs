@@ -131,7 +131,7 @@ fn what_is_in_force_stays_when_the_engine_goes_or_errs() {
         engine.write_all(bytes).unwrap();
         drop(engine);
         let (end, kernel) = bench.end();
-        let end = tortie_model::with_causes(&end.unwrap_err());
+        let end = with_causes(&end.unwrap_err());
         assert!(end.contains(error), "{end}");
         assert!(kernel.contains("cali-tw-cali1"), "{kernel}");
     }

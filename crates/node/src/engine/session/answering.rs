@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tortie_config::Notice;
 use tortie_iptables::ChainName;
-use tortie_model::{HostEndpointName, IpSetId, WorkloadEndpointId};
+use tortie_model::{HostEndpointName, IpSetId, WorkloadEndpointId, with_causes};
 
 use super::Session;
 use crate::engine::enforcement::{EnforcedBy, Enforcement};
@@ -44,12 +44,12 @@ impl<E: Enforcement> Session<E> {
     fn rule_counts(&mut self) -> RuleCounts {
         match self.enforcement.decision_counts() {
             Some(Ok(counted)) => return RuleCounts::Decisions(counts::answers(counted)),
-            Some(Err(error)) => return RuleCounts::Failed(error.to_string()),
+            Some(Err(error)) => return RuleCounts::Failed(with_causes(&error)),
             None => {}
         }
         match self.enforcement.rule_counts() {
             Some(Ok(counted)) => RuleCounts::Rules(rule_counts::answers(counted)),
-            Some(Err(error)) => RuleCounts::Failed(error.to_string()),
+            Some(Err(error)) => RuleCounts::Failed(with_causes(&error)),
             None => RuleCounts::Listings(self.enforcement.report().listings),
         }
     }

@@ -11,6 +11,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::client::Grpc;
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
+use tortie_model::with_causes;
 
 use super::outbox::SharedOutbox;
 use super::proto::{FlowReceipt, FlowUpdate};
@@ -40,11 +41,11 @@ impl Default for Pace {
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
     /// There was none.
-    #[error("no connection: {}", with_causes(.0))]
+    #[error("no connection")]
     Connect(#[from] ConnectError),
     /// The server takes no connections.
-    #[error("no connection: {}", with_causes(.0))]
-    NotReady(tonic::transport::Error),
+    #[error("no connection")]
+    NotReady(#[source] tonic::transport::Error),
     /// The server says something else than that it received a flow.
     #[error("{:?}: {}", .0.code(), .0.message())]
     Status(#[from] Status),
@@ -57,11 +58,6 @@ enum SessionError {
     /// The server is silent.
     #[error("no answer within {} s", .0.as_secs_f32())]
     Silent(Duration),
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// Sends what is in an outbox to a receiver.
@@ -98,6 +94,7 @@ impl Sender {
                 (pause, is_said) = (self.pace.first_pause, false);
             }
             if !std::mem::replace(&mut is_said, true) {
+                let error = with_causes(&error);
                 tracing::warn!(receiver = %self.receiver, %error, "flows are not received; trying again and again");
             }
             sleep(pause).await;

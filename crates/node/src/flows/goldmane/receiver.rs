@@ -36,11 +36,12 @@ pub struct TlsFiles {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
     /// A file of TLS cannot be read.
-    #[error("{}: {error}", path.display())]
+    #[error("{}", path.display())]
     File {
         /// Which.
         path: PathBuf,
         /// Why.
+        #[source]
         error: std::io::Error,
     },
     /// One of the files is not named.

@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use tortie_lab::certificates::Authority;
+use tortie_model::with_causes;
 
 use super::proto::Flow;
 use super::*;
@@ -194,7 +195,7 @@ fn tls_is_spoken_both_ways() {
     until("they are received", || welcome.metric().received == 2);
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let refused = |tls| runtime.block_on(receiver(tls).connect(Duration::from_secs(20))).unwrap_err().to_string();
+    let refused = |tls| with_causes(&runtime.block_on(receiver(tls).connect(Duration::from_secs(20))).unwrap_err());
     // Of another authority, the server is not believed.
     refused(TlsFiles { authority: stranger.authority, ..files.clone() });
     let missing = refused(TlsFiles { key: "".into(), ..files.clone() });

@@ -137,7 +137,7 @@ fn files_that_cannot_be_used_are_named() {
     let told = |change: &dyn Fn(&mut Tls)| {
         let mut files = party.files(ClientCertificates::Verified);
         change(&mut files);
-        Reloading::new(files).err().map(|error| error.to_string()).unwrap_or_default()
+        Reloading::new(files).err().map(|error| with_causes(&error)).unwrap_or_default()
     };
     assert_eq!(told(&|_| ()), "");
     assert!(told(&|files| files.key = PathBuf::new()).contains("one of the two is not given"));
