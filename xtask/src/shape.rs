@@ -1,5 +1,5 @@
 //! Sizes of functions and structs, and forms of errors without a source (`Result<_, String>`, `Result<_, &str>`,
-//! `map_err(|error| Variant(error.to_string()))`) or that show it twice, over the sources of all crates without tests.
+//! `map_err(|error| Variant(error.to_string()))`), or that show it in their own message, over the sources of all crates without tests.
 
 use std::path::Path;
 
@@ -30,15 +30,6 @@ const MAX_FIELDS: usize = 12;
 /// Crates and the structs in them that hold the state of a component.
 const STATES: &[(&str, &str)] =
     &[("node", "Session"), ("node", "Metrics"), ("iptables", "Reconciler"), ("dataplane", "Dataplane")];
-
-/// Files with errors whose messages still show their sources: they are being rewritten.
-const SHOW_SOURCES: &[&str] = &[
-    "crates/cli/src/history.rs",
-    "crates/cli/src/replay.rs",
-    "crates/ebpf/src/node.rs",
-    "crates/node/src/flows/goldmane/client.rs",
-    "crates/node/src/host_changes/connection.rs",
-];
 
 /// Checks the sources of all crates, the benchmarks and this program.
 pub(crate) fn check(wrong: &mut Vec<String>) -> Result<(), String> {
@@ -123,12 +114,9 @@ impl Found {
     }
 
     fn message(&mut self, error: &Ident, attributes: &[Attribute], fields: &Fields) {
-        if self.is_published && !SHOW_SOURCES.contains(&self.file.as_str()) && shows_source(attributes, fields) {
+        if let Some(shown) = shown_cause(attributes, fields).filter(|_| self.is_published) {
             let line = error.span().start().line;
-            self.wrong.push(format!(
-                "{}:{line}: the message of {error} shows its source, which the reporter shows again",
-                self.file
-            ));
+            self.wrong.push(format!("{}:{line}: the message of {error} shows {shown}", self.file));
         }
     }
 
@@ -267,16 +255,44 @@ fn shows(tokens: TokenStream, value: &str) -> bool {
     false
 }
 
-/// Whether the message of an error shows its source, which the reporter adds.
-fn shows_source(attributes: &[Attribute], fields: &Fields) -> bool {
+/// The cause in the message of an error, where the reporter adds the causes. A function of the message may show an error that is no
+/// source, as `with_causes` does.
+fn shown_cause(attributes: &[Attribute], fields: &Fields) -> Option<&'static str> {
     let is_message = |attribute: &&Attribute| attribute.path().is_ident("error");
-    let message = attributes.iter().find(is_message).and_then(|attribute| attribute.meta.require_list().ok());
-    let Some(message) = message else { return false };
-    fields.iter().enumerate().any(|(index, field)| {
+    let message = &attributes.iter().find(is_message)?.meta.require_list().ok()?.tokens;
+    let plain = || message.clone().into_iter().filter(|token| !matches!(token, TokenTree::Group(_)));
+    fields.iter().enumerate().find_map(|(index, field)| {
         let name = field.ident.as_ref().map_or_else(|| index.to_string(), Ident::to_string);
         let marks = |attribute: &Attribute| attribute.path().is_ident("source") || attribute.path().is_ident("from");
-        (name == "source" || field.attrs.iter().any(marks)) && shows(message.tokens.clone(), &name)
+        let is_source = name == "source" || field.attrs.iter().any(marks);
+        if is_source && shows(message.clone(), &name) {
+            Some("its source, which the reporter shows again")
+        } else if !is_source && is_error(&field.ty) && shows(plain().collect(), &name) {
+            Some("an error that is not its source")
+        } else {
+            None
+        }
     })
+}
+
+/// Whether the name of a type, or of a part of it, is that of an error.
+fn is_error(of: &Type) -> bool {
+    let mut names = ErrorNames::default();
+    names.visit_type(of);
+    names.found
+}
+
+/// Searches for names of errors.
+#[derive(Default)]
+struct ErrorNames {
+    found: bool,
+}
+
+impl<'a> Visit<'a> for ErrorNames {
+    fn visit_ident(&mut self, ident: &'a Ident) {
+        let name = ident.to_string();
+        self.found |= name == "Cause" || name.ends_with("Error") || name.ends_with("Errno");
+    }
 }
 
 #[cfg(test)]
@@ -327,12 +343,16 @@ mod tests {
         }
     }
     #[test]
-    fn messages_that_show_their_source_are_found() {
+    fn messages_that_show_causes_are_found() {
         for text in [
             r#"enum E { #[error("{a}: {error}")] A { a: u8, #[source] error: B } }"#,
             r#"enum E { #[error("no: {0}")] A(#[from] B) }"#,
             r#"#[error("{}", text(.0))] struct A(#[source] B);"#,
             r#"#[error("{}", source)] struct A { source: B }"#,
+            r#"#[error("{}: {error}", path.display())] struct A { path: PathBuf, error: io::Error }"#,
+            r#"enum E { #[error("no: {0}")] A(Errno), #[error("{a}")] B { a: u8 } }"#,
+            r#"#[error("{a}: {}", .why)] struct A { a: u8, why: Option<Cause> }"#,
+            r#"#[error("{0}")] struct A(Box<dyn std::error::Error + Send + Sync>);"#,
         ] {
             assert_eq!(found("calc", text).wrong.len(), 1, "{text}");
         }
@@ -340,6 +360,8 @@ mod tests {
             r#"enum E { #[error("{a}")] A { a: u8, #[source] error: B }, #[error(transparent)] B(#[from] B) }"#,
             r#"#[error("{}: {error}", path.display())] struct A { path: PathBuf, error: B }"#,
             r#"#[error("{}", .0.code())] struct A(#[source] B);"#,
+            r#"#[error("{what}: {}", with_causes(error))] struct A { what: String, error: io::Error }"#,
+            r#"#[error("{}", .0.kind())] struct A(io::Error);"#,
         ] {
             assert_eq!(found("calc", text).wrong, [""; 0], "{text}");
         }

@@ -77,6 +77,9 @@ const TYPES: &[(&str, &str, Sources)] = &[
 /// Types whose messages only programs read, or that are parts of other messages.
 const INNER: &[&str] = &["ClusterProblem", "Problem"];
 
+/// The end of a message that the reporter adds causes to.
+const CAUSE: &str = ": …";
+
 /// The rest of the page of messages.
 pub(super) fn page() -> Result<String, String> {
     let mut text = String::new();
@@ -134,10 +137,13 @@ struct Variant {
 fn variants(source: &str, name: &str) -> Option<Vec<Variant>> {
     let (_, body) = source.split_once(&format!("\npub enum {name}"))?;
     let (body, _) = body.split_once('{')?.1.split_once("\n}")?;
-    let (mut found, mut about, mut attribute) = (Vec::new(), String::new(), String::new());
+    let (mut found, mut about, mut attribute) = (Vec::<Variant>::new(), String::new(), String::new());
+    let mut is_listed = false;
     for line in body.lines() {
+        let cause = if line.contains("#[source]") || line.contains("#[from]") { CAUSE } else { "" };
         let Some(inner) = line.strip_prefix("    ").filter(|inner| !inner.starts_with("    ") || !attribute.is_empty())
         else {
+            found.last_mut().filter(|_| is_listed).into_iter().for_each(|variant| variant.message += cause);
             continue;
         };
         if let Some(doc) = inner.strip_prefix("///") {
@@ -145,9 +151,9 @@ fn variants(source: &str, name: &str) -> Option<Vec<Variant>> {
         } else if inner.starts_with("#[error") || (!attribute.is_empty() && !attribute.ends_with(")]")) {
             attribute += inner.trim();
         } else if inner.starts_with(char::is_uppercase) {
-            if let Some(message) = message(&attribute) {
-                found.push(Variant { message, about: about.trim().to_owned() });
-            }
+            let message = message(&attribute);
+            is_listed = message.is_some();
+            found.extend(message.map(|message| Variant { message: message + cause, about: about.trim().to_owned() }));
             about.clear();
             attribute.clear();
         }
@@ -182,13 +188,13 @@ mod tests {
 
     #[test]
     fn texts_and_what_is_written_about_them_are_read() {
-        let source = "\npub enum Wrong {\n    /// It is\n    /// so.\n    #[error(\"{0}: `it` is {}\", .1)]\n    It(u8, u8),\n    \
+        let source = "\npub enum Wrong {\n    /// It is\n    /// so.\n    #[error(\"{0}: `it` is {}\", .1)]\n    It(u8, #[source] Error),\n    \
                       #[error(transparent)]\n    Other(Error),\n    /// There.\n    #[error(\n        \"there is {what}\"\n    )]\n    There {\n        \
-                      /// What.\n        what: u8,\n    },\n}\n";
+                      /// What.\n        what: u8,\n        #[source]\n        why: Error,\n    },\n}\n";
         let variant = |message: &str, about: &str| Variant { message: message.to_owned(), about: about.to_owned() };
         assert_eq!(
             variants(source, "Wrong"),
-            Some(vec![variant("…: 'it' is …", "It is so."), variant("there is WHAT", "There.")])
+            Some(vec![variant("…: 'it' is …: …", "It is so."), variant("there is WHAT: …", "There.")])
         );
         assert_eq!(variants(source, "Right"), None);
     }
