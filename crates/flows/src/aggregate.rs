@@ -180,7 +180,7 @@ impl Aggregator {
         group.latest.clone_from(&event.flow);
     }
 
-    /// What was counted since the last time, in no order. Groups without open connections are forgotten.
+    /// Takes the counts since the last call, in no order, and drops groups without open connections.
     pub fn take(&mut self, now: Time) -> Vec<Aggregate> {
         let from = std::mem::replace(&mut self.from, now);
         let mut taken = Vec::new();

@@ -2,7 +2,7 @@
 //! ([`WorkloadsBy::Address`](tortie_rules::WorkloadsBy)).
 //!
 //! An address is denied until it was found, and again as soon as its interface changes. When it comes to another workload,
-//! its connections are forgotten while it is denied; then it is looked for.
+//! its conntrack entries are deleted while it is denied; then it is looked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

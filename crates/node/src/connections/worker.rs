@@ -13,7 +13,7 @@ use super::SharedCutCounts;
 use super::judge::{Exceptions, Judge, Surroundings};
 use tortie_telemetry::health::Pulse;
 
-/// How many connections are forgotten at once.
+/// The number of conntrack entries that are deleted at once.
 const SLICE: usize = 256;
 /// The least time between the end of a pass and the next one.
 pub(super) const MIN_PAUSE: Duration = Duration::from_secs(1);
