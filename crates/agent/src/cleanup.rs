@@ -15,7 +15,7 @@ use tortie_cli::{Failure, with_causes};
 use tortie_linux::leftovers::Removed;
 use tortie_node::machine;
 
-/// Remove everything that Tortie, or Felix, programmed in this network namespace.
+/// Remove the state of Tortie or Felix from this network namespace.
 ///
 /// Rules and chains go first, then IP sets, then routes to workloads and tunnel devices; then what Felix leaves in its
 /// nftables and eBPF modes, WireGuard's device, rules and routes, and limits of bandwidth. What other programs made is left

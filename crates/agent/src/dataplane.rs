@@ -16,7 +16,7 @@ use tortie_telemetry::logging::{self, LogFormat};
 /// Ended because a parameter changed, to be started again, as Felix does (`felix/daemon/daemon.go`).
 const RECONFIGURED: u8 = 129;
 
-/// Enforce on this node what another program has calculated, as a driver in Felix's sense.
+/// Enforce the calculation of another program, as a driver of Felix.
 ///
 /// Messages of Felix's driver protocol are read from descriptor 3, reports are written to descriptor 4. Felix starts this
 /// with UseInternalDataplaneDriver=false and DataplaneDriver=PATH, where PATH names a script that says

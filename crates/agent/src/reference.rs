@@ -13,7 +13,9 @@ use metrics::programs;
 use tortie_cli::Failure;
 use tortie_cli::Lint;
 
-/// Print a chapter of the reference in Markdown. `tortie parameters` prints another one.
+/// Print a chapter of the reference in Markdown.
+///
+/// `tortie parameters` prints another chapter.
 ///
 /// Example: tortie reference metrics
 #[derive(Debug, clap::Args)]

@@ -21,7 +21,7 @@ use tortie_node::local_api::DEFAULT_SOCKET;
 use tortie_node::{Agent, AgentOptions, DataplaneKind, Embedder, Handle};
 use tortie_telemetry::logging::{self, LogFormat};
 
-/// Enforce policy on this node, and keep enforcing it while the datastore changes.
+/// Enforce policy on this node, and follow changes of the datastore.
 ///
 /// Needs CAP_NET_ADMIN. Parameters are Felix's: from FELIX_* variables, --config, and FelixConfiguration resources, in
 /// this order of precedence; a change of one takes effect at once. With FELIX_HEALTHENABLED=true, /liveness and /readiness

@@ -4,7 +4,7 @@ use super::agent_socket::AskArgs;
 use super::{Failure, columns};
 use tortie_node::engine::inspect::{Configuration, Parameter};
 
-/// Every parameter of the agent of this node: the value in force, where it is set, and what that overrides.
+/// Show the parameters of the agent with their values and their origins.
 ///
 /// Asks the running agent.
 ///

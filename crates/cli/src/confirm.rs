@@ -13,7 +13,7 @@ use super::agent_socket::AskArgs;
 use held::{confirm_held, held_back};
 use tortie_datastore::pending_change::STATE_DIR;
 
-/// Let changes stand that wait for it: in etcd or Kubernetes, and those that the agent of this node holds back.
+/// Confirm a change in etcd or Kubernetes, or those that the agent holds.
 ///
 /// The change that a command with --confirm has made, such as `tortie apply`, is taken back when its time has passed, unless this
 /// comes. What an agent holds back that runs with --confirm-host-changes, as it would cut the connection of whoever manages

@@ -20,7 +20,7 @@ use tortie_node::flows::FlowRecord;
 use tortie_node::local_api::{Client, DEFAULT_SOCKET};
 use tortie_telemetry::escape;
 
-/// Who talks to whom on this node, and which rules let them or not.
+/// Show connections of this node, and the rules that decide about them.
 ///
 /// Asks the running agent, which collects flows where FlowLogsLocalReporter or FlowLogsFile asks for it: each connection of a
 /// pod or host endpoint of this node when it begins and when it has ended, and each attempt that policy denied. Without

@@ -114,7 +114,7 @@ struct OtherServer {
     why: Cause,
 }
 
-/// What states have the manifests, or the resources in etcd or Kubernetes, been in?
+/// List former states of the manifests, or of etcd or Kubernetes.
 ///
 /// The agent of this machine keeps the last ones (`tortie run --history`): of a directory of manifests, or of what people write
 /// into etcd or Kubernetes. Without a number, lists them with the time, how many
@@ -134,7 +134,7 @@ pub(super) struct Args {
     output: Output,
 }
 
-/// Make the directory of manifests, or the resources in etcd or Kubernetes, what they were in an earlier state.
+/// Restore a former state of the manifests, or of etcd or Kubernetes.
 ///
 /// Only files or resources that differ are written, and those that were not there are removed; the running agent takes that as any
 /// change, and it is a new state of the history, from which there is a way back, too. Where one holds what no state of the

@@ -16,7 +16,7 @@ use super::cluster::{ClusterArgs, Parameters, WholeCluster};
 use super::origin::Origins;
 use super::terminal::not_a_selector;
 
-/// Who can reach whom, as a picture.
+/// Draw the allowed connections of the cluster.
 ///
 /// Pods of a namespace that no policy tells apart are one node, and so are networks that policies tell apart. Lines are what
 /// policies let pass, exactly, with the rules that decide; what a pod lets through whoever its peer is stands on the pod itself.

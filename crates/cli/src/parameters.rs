@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::Failure;
 
-/// Print a table of Felix's parameters: type, default, and what each does here, in Markdown.
+/// Print Felix's parameters with type, default and effect, in Markdown.
 ///
 /// Example: tortie parameters | grep Iptables
 #[derive(Debug, clap::Args)]

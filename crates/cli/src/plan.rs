@@ -31,7 +31,7 @@ use kernel::NodeChange;
 /// The exit code if something changes.
 const CHANGES: u8 = 2;
 
-/// What would applying these objects change, or deleting them?
+/// Show the effect of applying or deleting objects.
 ///
 /// Says which connections of the whole cluster open and close, between whom, by which rules; what host endpoints let through;
 /// which pods lose all policy, which rules can match nothing or are decided about before; and how much nodes have to
@@ -54,7 +54,7 @@ pub(super) struct Args {
     how: HowArgs,
 }
 
-/// What differs between two clusters, or two versions of one?
+/// Show the differences between two clusters, or two versions of one.
 ///
 /// The same as `plan` for all that makes the first the second. Each is a directory of manifests or a datastore; certificates
 /// and users that are given are for both.

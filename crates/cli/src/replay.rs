@@ -14,7 +14,7 @@ use tortie_protocol::to_json;
 use super::Failure;
 use tortie_node::engine::describe_ignored;
 
-/// Feed a recording through the calculation and print what the dataplane would be told.
+/// Calculate a recording and print the messages to the dataplane.
 ///
 /// The recording holds JSON lines: `{"key": "/calico/v1/…", "value": …}` sets an object as Calico stores it (null deletes
 /// it), `{"update": …}` one as Tortie's library `tortie-model` writes it, `{"status": "in-sync"}` says how far the datastore

@@ -9,7 +9,7 @@ use tortie_selector::Selector;
 use super::Failure;
 use super::terminal::not_a_selector;
 
-/// Explain a selector: its canonical form, its id, and whether it picks given labels.
+/// Print a selector's canonical form and id, and match it against labels.
 ///
 /// Prints one JSON object with `canonical`, `id` and `matches`. Without --labels, `matches` is for an endpoint that has
 /// no labels. A selector that does not parse is shown with the place underlined, and ends with exit code 2.

@@ -11,7 +11,7 @@ use super::Failure;
 use super::agent_socket::AskArgs;
 use tortie_node::engine::inspect::{DecisionCounters, Endpoint, IpSet, Policy};
 
-/// What is in force on this node, as the running agent says; and pods of the cluster by selector.
+/// Show policies, IP sets and endpoints in force, and pods by selector.
 ///
 /// Example: tortie show policies shop/db
 #[derive(Debug, clap::Args)]
@@ -23,7 +23,7 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Policies that apply to an endpoint of this node, in order of evaluation
+    /// List the policies of an endpoint of this node in order of evaluation
     ///
     /// Example: tortie show policies shop/db
     Policies {
@@ -33,7 +33,7 @@ enum What {
         #[arg(value_name = "ENDPOINT")]
         endpoint: Option<String>,
     },
-    /// A policy, the endpoints of this node to which it applies, and how many packets its rules matched in the kernel
+    /// Show a policy, its endpoints on this node, and its packet counts
     ///
     /// Example: tortie show policy shop/db-clients
     Policy {
@@ -42,7 +42,7 @@ enum What {
         /// KIND/NAMESPACE/NAME, NAMESPACE/NAME or NAME
         name: String,
     },
-    /// How many packets each rule has decided about, as the kernel counts them
+    /// Show the kernel's packet counts of each rule
     ///
     /// Where eBPF programs enforce policy, each rule of a policy or profile, and each end of a tier, with direction and verdict,
     /// since the programs were attached: packets that begin a connection, or belong to none. A rule that decides about no packet at
@@ -54,12 +54,12 @@ enum What {
         #[command(flatten)]
         ask: AskArgs,
     },
-    /// Endpoints of this node
+    /// List the endpoints of this node
     Endpoints {
         #[command(flatten)]
         ask: AskArgs,
     },
-    /// IP sets that policies of this node need; of one also the members
+    /// List the IP sets of this node's policies, or show one with its members
     Sets {
         #[command(flatten)]
         ask: AskArgs,

@@ -28,7 +28,7 @@ use super::store::{Keeps, StoreArgs, StoreUrl};
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use super::wish::Wish;
 
-/// Staged policies: what they would do is shown by `tortie flows --staged`.
+/// Put staged policies in force; `tortie flows --staged` shows their effect.
 ///
 /// Example: tortie staged commit shop/db --datastore etcd://127.0.0.1:2379
 #[derive(Debug, clap::Args)]

@@ -10,7 +10,7 @@ use tortie_node::local_api::Status;
 /// The exit code if the agent is not ready.
 const NOT_READY: u8 = 3;
 
-/// How is the agent of this node?
+/// Show the status of the agent of this node.
 ///
 /// Asks the running agent: its version, datastore, problems, last apply and latency. Ends with exit code 0 if it is ready,
 /// which means that policy is in the kernel and nothing is held back, and with 3 if not.

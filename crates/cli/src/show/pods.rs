@@ -13,7 +13,7 @@ use super::super::columns::table;
 use super::super::output::Output;
 use super::super::terminal::not_a_selector;
 
-/// Pods of the whole cluster that a selector matches, with the labels that they inherit
+/// List the pods of a selector, with the labels that they inherit
 ///
 /// The cluster is read from the datastore; no privileges are needed.
 ///

@@ -26,7 +26,7 @@ use super::wire::{Datastore, greet};
 /// One client of so many decodes its snapshot.
 const DECODES: usize = 50;
 
-/// Many clients of one `tortie fanout` at once.
+/// Measure one `tortie fanout` with many clients.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The agent's program.

@@ -26,7 +26,7 @@ const SPARE_KB: u64 = 1024 * 1024;
 /// A server that has sent a snapshot keeps it for some seconds.
 const SETTLES: Duration = Duration::from_secs(7);
 
-/// A cluster of `tortie fanout`s and nodes in one tree of processes.
+/// Measure a cluster of `tortie fanout`s and nodes as processes.
 ///
 /// The nodes are spread over the servers of the last level. Some have an engine, a process with the calculation behind a
 /// client of the fan-out; the others are connections that are counted and answer heartbeats. If the machine cannot hold all
