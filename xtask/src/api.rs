@@ -98,7 +98,7 @@ fn list(document: &Path) -> Result<String, String> {
     Ok(text(&build(builder)?, &by_hand))
 }
 
-/// What is derived is listed, but not what follows from it.
+/// The list of public items: those written by hand, and all implementations.
 fn text(all: &PublicApi, by_hand: &PublicApi) -> String {
     let by_hand: BTreeSet<String> = by_hand.items().map(ToString::to_string).collect();
     let is_telling = |line: &String| {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-/// What is missing in the lists of all libraries: a type whose name ends in `Error`, or that a function returns as its error,
-/// implements `Error`; one whose name ends in `Problem` can be displayed. No error is a text or a tuple, which callers cannot
-/// tell from others; this is so for what functions are given, too.
+/// Returns the gaps in the lists of all libraries. A type whose name ends in `Error`, or that a
+/// function returns as its error, implements `Error`; one whose name ends in `Problem` can be
+/// displayed. No error is a text or a tuple, which callers cannot distinguish from others; the same
+/// holds for arguments of functions.
 pub(crate) fn missing<'t>(lists: impl Iterator<Item = &'t str>) -> Vec<String> {
     let lines: Vec<&str> = lists.flat_map(str::lines).collect();
     let of_trait = |name: &str| -> BTreeSet<&str> {
@@ -46,7 +47,7 @@ fn last(path: &str) -> &str {
     path.rsplit("::").next().unwrap_or(path)
 }
 
-/// Whether what is returned as an error is a text or a tuple. Nothing at all is left to whoever says that there is one reason.
+/// Whether a returned error is a text or a tuple. The empty tuple is allowed: there is one reason.
 fn is_no_type(error: &str) -> bool {
     error == "&str"
         || (error.starts_with('&') && error.ends_with(" str"))

@@ -13,7 +13,7 @@ struct Generated {
     what: What,
 }
 
-/// What is made from a protocol file.
+/// The code that is generated from a protocol file.
 #[derive(Clone, Copy)]
 enum What {
     Messages,

@@ -75,7 +75,7 @@ pub(crate) fn on_kernel(program: &str, args: &[String]) -> Result<(), String> {
     Programs::build()?.run_with_agent(program, args.iter().map(String::as_str))
 }
 
-/// What shells complete commands by, and manual pages, laid out as below `/usr/share`.
+/// Writes completions for shells, and manual pages, laid out as below `/usr/share`.
 pub(crate) fn manual(args: &[String]) -> Result<(), String> {
     let folder = match args {
         [] => root().join("target/manual"),
@@ -88,7 +88,7 @@ pub(crate) fn manual(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// What is given away. Fails where a program is larger than it may be.
+/// Makes the packages. Fails where a program is larger than its limit.
 pub(crate) fn package(args: &[String]) -> Result<(), String> {
     let mut out = root().join("target/packages");
     let (mut default, mut full) = (true, true);
@@ -185,21 +185,21 @@ pub(crate) fn cost_bench(args: &[String]) -> Result<(), String> {
     run(cargo(&bench).args(args))
 }
 
-/// How long the agent takes to program a node.
+/// Measures the time in which the agent programs a node.
 pub(crate) fn apply_bench(args: &[String]) -> Result<(), String> {
     needs::to_run()?;
     let agent = build_agent_with(&["--release"])?;
     run(cargo(&["run"]).args(OF_LAB).args(["servers", "--bin", "apply-bench", "--", "--agent"]).arg(agent).args(args))
 }
 
-/// How long tables of nftables take, beside iptables-nft and bare `nft`.
+/// Measures nftables tables, beside iptables-nft and bare `nft`.
 pub(crate) fn nftables_bench(args: &[String]) -> Result<(), String> {
     needs::to_run()?;
     let bench = ["bench", "--quiet", "--locked", "--package", "tortie-rules", "--bench", "nftables", "--"];
     run(cargo(&bench).args(args))
 }
 
-/// What a packet costs.
+/// Measures the cost of a packet.
 pub(crate) fn packet_bench(args: &[String]) -> Result<(), String> {
     needs::to_run()?;
     let agent = build_agent_with(&["--release"])?;
@@ -211,7 +211,7 @@ pub(crate) fn packet_bench(args: &[String]) -> Result<(), String> {
 /// The laboratories with a feature.
 const OF_LAB: [&str; 5] = ["--quiet", "--locked", "--package", "tortie-lab", "--features"];
 
-/// What the agent says of Felix's parameters, into the documentation.
+/// Writes the agent's table of Felix's parameters into the documentation.
 pub(crate) fn parameters() -> Result<(), String> {
     needs::to_build()?;
     let table = output(Command::new(build_agent_with(&[])?).arg("parameters"))?;

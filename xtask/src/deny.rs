@@ -1,4 +1,4 @@
-//! What we depend on.
+//! Dependencies of the workspace.
 
 use crate::shell::{self, cargo, is_installed};
 use crate::tools::Tool;

@@ -30,7 +30,7 @@ const MAX_LEN: &str = "-max_len=1048576";
 /// The bounds on one input, seconds and MB; an input beyond them is a find.
 const LIMITS: [&str; 2] = ["-timeout=2", "-rss_limit_mb=512"];
 
-/// How many MiB the programs of the smoke test and what they are made of take, and some more.
+/// MiB of the programs of the smoke test and their artefacts, with a reserve.
 const SMOKE_ROOM: u64 = 4096;
 
 /// Fuzzes targets guided by coverage, and keeps the inputs that reach different code as their corpus.

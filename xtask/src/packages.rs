@@ -1,4 +1,4 @@
-//! What packages tell of themselves: whoever finds one in a registry sees this and nothing else of the workspace.
+//! Descriptions of packages: a visitor of a registry sees these and nothing else of the workspace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -34,7 +34,7 @@ pub(crate) fn check(packages: &[Value], wrong: &mut Vec<String>) -> Result<(), S
     compiler(packages, wrong)
 }
 
-/// What a registry shows.
+/// Checks the fields that a registry shows.
 fn fields(name: &str, package: &Value, wrong: &mut Vec<String>) {
     for field in ["description", "readme", "rust_version"] {
         if package[field].is_null() {
@@ -61,7 +61,7 @@ fn fields(name: &str, package: &Value, wrong: &mut Vec<String>) {
     }
 }
 
-/// What is read before the code.
+/// Checks the documents that users read before the code.
 fn documents(name: &str, package: &Value, wrong: &mut Vec<String>) -> Result<(), String> {
     let folder = Path::new(package["manifest_path"].as_str().unwrap_or_default()).parent().unwrap_or(Path::new(""));
     let read = |file: &str| fs::read_to_string(folder.join(file)).map_err(|error| format!("{name}: {file}: {error}"));
@@ -88,7 +88,7 @@ fn says_for_whom(readme: &str) -> bool {
     paragraphs.any(|text| text.starts_with("For ") && text.contains("; not "))
 }
 
-/// Where the links of a text in Markdown lead.
+/// The targets of links of a text in Markdown.
 fn links(text: &str) -> Vec<String> {
     let mut is_code = false;
     let prose = text.lines().filter(|line| {

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use crate::needs;
 use crate::shell::{cargo, output, root, run};
 
-/// What is measured: the marker that its table stands under, the benchmark, and what it is asked for.
+/// Tables: the marker above each, its benchmark, and the benchmark's arguments.
 const TABLES: [(&str, &str, &[&str]); 5] = [
     ("time", "engine", &["--table"]),
     ("memory", "memory", &[]),

@@ -121,7 +121,8 @@ pub fn is_installed(file: &str) -> bool {
     path.split(':').chain(["/usr/sbin", "/sbin"]).any(|dir| Path::new(dir).join(file).is_file())
 }
 
-/// Fails unless there is so much room for what is built. A full disk ends a linker by a bus error, which tells nobody why.
+/// Fails unless the disk has room for a build. A full disk ends a linker by a bus error, which names
+/// no reason.
 ///
 /// # Errors
 /// That there is less, and what to do about it.
@@ -136,7 +137,7 @@ pub fn require_room(folder: &Path, mebibytes: u64) -> Result<(), String> {
     ))
 }
 
-/// How much room there is; `None` if that is not known.
+/// The free room of a folder's disk in MiB; `None` if that is unknown.
 fn free_mebibytes(folder: &Path) -> Option<u64> {
     // POSIX says what this prints: a line of names, and one whose fourth word is the number of free units.
     let table = Command::new("df").arg("-Pk").arg(folder).stderr(Stdio::null()).output().ok()?;
@@ -154,7 +155,7 @@ mod tests {
         assert_eq!(require_room(&root(), 0), Ok(()));
         let refused = require_room(&root(), u64::MAX).unwrap_err();
         assert!(refused.contains("MiB are free on the disk of /"), "{refused}");
-        // What cannot be told keeps nobody from working.
+        // An unknown size stops no build.
         assert_eq!(free_mebibytes(Path::new("/nowhere/at/all")), None);
     }
 }

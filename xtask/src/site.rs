@@ -49,7 +49,7 @@ pub(crate) fn build(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Pages that are written by nobody.
+/// Writes the pages that programs generate.
 fn reference(agent: &Path, folder: &Path) -> Result<(), String> {
     write(&folder.join("parameters.md"), &output(Command::new(agent).arg("parameters"))?)?;
     for part in ["commands", "metrics"] {

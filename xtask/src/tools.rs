@@ -12,7 +12,7 @@ pub(crate) struct Tool {
 }
 
 impl Tool {
-    /// Where the program is; it is built first if it is not there at this version.
+    /// Returns the path of the program, which is built first if it is missing at this version.
     pub(crate) fn installed(&self) -> Result<PathBuf, String> {
         let tools = root().join("target/tools");
         let program = tools.join("bin").join(self.name);
@@ -24,7 +24,7 @@ impl Tool {
         // It is run a few times; optimizing it takes longer than that.
         let features = ["--debug", "--no-default-features"];
         let mut install = cargo(&["install", "--locked", "--quiet", "--force", self.name, "--version", self.version]);
-        // Not among our artefacts, where nobody would ever need its own again.
+        // Not among our artefacts, which have no further use for the program's.
         let artefacts = std::env::temp_dir().join(format!("tortie-{}-{}", self.name, std::process::id()));
         install.args(features).arg("--root").arg(&tools).env("CARGO_TARGET_DIR", &artefacts);
         let installed = shell::run(install.env("CARGO_PROFILE_DEV_DEBUG", "0"));

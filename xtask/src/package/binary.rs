@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::files::failed;
 use crate::shell::{output, run};
 
-/// How large a program without symbols may be.
+/// The largest size of a program without symbols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit(pub u64);
 

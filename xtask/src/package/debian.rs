@@ -12,14 +12,14 @@ use crate::shell::{output, root, run};
 /// Files of `deploy/debian`, where each is installed, and its mode.
 const FILES: &[(&str, &str, u32)] = &[
     ("tortie.service", "usr/lib/systemd/system/tortie.service", 0o644),
-    // Addresses and names of servers are nobody else's business.
+    // Only root and its group read addresses and names of servers.
     ("tortie.env", "etc/tortie/tortie.env", 0o640),
     ("felix.cfg", "etc/tortie/felix.cfg", 0o640),
     ("ebpf.conf", "usr/share/doc/tortie/examples/ebpf.conf", 0o644),
     ("copyright", "usr/share/doc/tortie/copyright", 0o644),
 ];
 
-/// What dpkg reads, and runs.
+/// Files and scripts that dpkg reads and runs.
 const CONTROL: &[(&str, u32)] = &[("conffiles", 0o644), ("postinst", 0o755), ("prerm", 0o755), ("postrm", 0o755)];
 
 /// Makes the package and tells where it is.

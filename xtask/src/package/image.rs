@@ -164,7 +164,7 @@ fn layer(
     open_folders(tree)?;
     let archive = package.out.join("layer.tar");
     let mut tar = Command::new("tar");
-    // The same files are the same archive, whoever packs them, in whatever order the disk has them.
+    // The same files are the same archive, for any user and any order on the disk.
     tar.args(["--create", "--format=ustar", "--sort=name", "--numeric-owner", "--owner=0", "--group=0"]);
     tar.arg(format!("--mtime=@{}", package.epoch)).arg("--file").arg(&archive).arg("--directory").arg(tree);
     run(tar.arg(".").env("LC_ALL", "C"))?;

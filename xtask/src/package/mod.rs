@@ -1,4 +1,4 @@
-//! What is given away: the agent without its symbols and these beside it, a Debian package, and an image.
+//! Packages: the agent without its symbols and these beside it, a Debian package, and an image.
 //!
 //! All of it is made from a program that is already built, so that tests make it from the one that they test.
 
@@ -16,7 +16,7 @@ use crate::shell::{output, root, run};
 pub use binary::{Binary, Limit, table};
 pub use sbom::write_sbom;
 
-/// What to make packages of, and how.
+/// The source and the options of packages.
 #[derive(Clone, Debug)]
 pub struct Package {
     /// The agent, with all its features: it writes its own manual pages.
@@ -25,11 +25,11 @@ pub struct Package {
     pub out: PathBuf,
     /// The time of all files, in seconds since 1970: what is made twice of the same program is the same.
     pub epoch: u64,
-    /// How hard to compress, 1 to 9.
+    /// The level of compression, 1 to 9.
     pub compression: u8,
 }
 
-/// What was made.
+/// Packages that were made.
 #[derive(Clone, Debug)]
 pub struct Made {
     /// The agent without symbols, and these.
@@ -60,7 +60,7 @@ pub fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// What Debian and the OCI call the machine that this runs on.
+/// The architecture of this machine as Debian and the OCI name it.
 fn architecture() -> Result<&'static str, String> {
     match std::env::consts::ARCH {
         "x86_64" => Ok("amd64"),
@@ -69,7 +69,8 @@ fn architecture() -> Result<&'static str, String> {
     }
 }
 
-/// The time that files of a package have: `SOURCE_DATE_EPOCH`, or when the last change was committed, or 1980 where nobody knows.
+/// The time of the files of a package: `SOURCE_DATE_EPOCH`, or else the time of the last commit, or
+/// else 1980.
 #[must_use]
 pub fn epoch() -> u64 {
     let said = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.trim().parse().ok());
@@ -81,7 +82,7 @@ pub fn epoch() -> u64 {
     said.or_else(committed).unwrap_or(315_532_800)
 }
 
-/// What shells complete commands by, and manual pages, laid out as below `/usr/share`.
+/// Writes completions for shells, and manual pages, laid out as below `/usr/share`.
 ///
 /// # Errors
 /// If the agent cannot write them.

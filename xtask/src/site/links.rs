@@ -47,7 +47,7 @@ fn values<'a>(text: &'a str, attribute: &str) -> impl Iterator<Item = &'a str> {
     starts.into_iter().filter_map(|at| text[at..].split_once('"').map(|(value, _)| value))
 }
 
-/// Where a link leads.
+/// The target of a link.
 fn resolved(page: &Path, link: &str) -> PathBuf {
     let mut target = page.parent().unwrap_or(page).to_path_buf();
     for part in link.split('/') {

@@ -52,7 +52,7 @@ pub(super) fn map_links(
     Ok(result)
 }
 
-/// How long a block is that begins with this fence, the fence included that ends it.
+/// The length of a block that begins with this fence, its last fence included.
 fn block(text: &str, fence: &str) -> usize {
     let mut length = 0;
     for (number, line) in text.split_inclusive('\n').enumerate() {

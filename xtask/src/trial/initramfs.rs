@@ -1,5 +1,5 @@
-//! What a kernel unpacks and runs before it has a disk: an archive of the format `newc` (`Documentation/driver-api/early-userspace/buffer-format.rst`
-//! of Linux), and which modules must be in it.
+//! The initramfs of a kernel: an archive of the format `newc`
+//! (`Documentation/driver-api/early-userspace/buffer-format.rst` of Linux), and its modules.
 
 use std::path::Path;
 

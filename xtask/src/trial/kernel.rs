@@ -1,6 +1,6 @@
 //! `cargo xtask try-kernel`: a command of the checkout under another kernel, in a virtual machine that has the files of this one.
 //!
-//! The kernel is that of a Debian package, which somebody has unpacked. The machine has the root of this one as a file system of 9p,
+//! The kernel is that of a Debian package, which the caller has unpacked. The machine has the root of this one as a file system of 9p,
 //! read-only, and above it an overlay in memory. What the command prints, and its status, leave it by two virtual ports; the
 //! kernel's messages are written to a file, which is told from where something is wrong.
 
@@ -35,11 +35,11 @@ or PROPTEST_ are as they are here.";
 
 /// Modules that lead to the files.
 const MODULES: &[&str] = &["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"];
-/// How long a kernel may take until its first process runs, where a processor runs it.
+/// The time limit until a kernel's first process runs, where a processor runs it.
 const PROBE_SECONDS: u32 = 20;
-/// What the first process says of a kernel that runs.
+/// The line by which the first process reports a kernel that runs.
 const RUNS: &str = "try-kernel: ";
-/// How much of the kernel's messages is told where something is wrong.
+/// The number of the kernel's last messages that an error shows.
 const LAST_LINES: usize = 40;
 
 /// Runs what is asked for, and tells its status.
@@ -71,7 +71,7 @@ enum Accelerator {
     Tcg,
 }
 
-/// What is asked for.
+/// The arguments.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
     package: PathBuf,
@@ -315,7 +315,7 @@ fn text(path: &Path) -> Result<&str, String> {
     path.to_str().ok_or_else(|| format!("{} is not UTF-8", path.display()))
 }
 
-/// What is written to a device goes to a file.
+/// A character device whose output goes to a file.
 fn chardev(id: &str, path: &Path) -> String {
     format!("file,id={id},path={}", escaped(path))
 }

@@ -19,9 +19,9 @@ use crate::shell::{output, root, run};
 pub(crate) use kernel::try_kernel;
 
 const DISTRIBUTION: &str = "bookworm";
-/// What is on it besides the least.
+/// Packages of the machine beyond the minimal system.
 const PACKAGES: &str = "systemd-sysv,dbus,iptables,ipset,conntrack,nftables,iproute2,procps,netcat-openbsd";
-/// How long it may take to boot.
+/// The time limit of its boot.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Tries a package.
@@ -30,8 +30,7 @@ pub(crate) fn try_package(args: &[String]) -> Result<(), String> {
     let package = fs::canonicalize(package).map_err(failed(Path::new(package)))?;
     needs::to_try_packages()?;
     let machine = Machine::boot(&system()?, &package)?;
-    run(&mut machine.shell(include_str!("steps.sh"))?)
-        .map_err(|_| "what is said last is not as it should be".to_owned())
+    run(&mut machine.shell(include_str!("steps.sh"))?).map_err(|_| "a step failed; its output is above".to_owned())
 }
 
 /// A root directory that nothing has been written into.
@@ -89,7 +88,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // Where it has ended already, or never ran, there is nobody to be told.
+        // An error means that the machine has ended already, or never ran.
         let _ = self.shell("systemctl poweroff --force --force").map(|mut shell| shell.output());
         let deadline = Instant::now() + Duration::from_secs(10);
         while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < deadline {
