@@ -19,6 +19,8 @@ mod needs;
 #[cfg(feature = "tidy")]
 mod packages;
 mod programs;
+#[cfg(feature = "tidy")]
+mod prose;
 mod publish;
 mod report;
 mod samples;
@@ -64,7 +66,9 @@ cargo xtask COMMAND
   site [--out DIR] [--agent PROGRAM]
                       the documentation as a site, into DIR (target/site): docs/book, other documents, and a reference made from the
                       program; fails where a link leads nowhere
-  tidy                what the compiler does not check: dependencies between crates, file sizes, documents
+  tidy [--list [RULE]]
+                      check dependencies between crates, sizes and documents; or only list the places that break a rule of the
+                      language, or the number of places of each rule
   deny                what we depend on, against deny.toml: licences, duplicates, sources, who may use what
   features            whether each crate compiles with each of its features alone
   publish-check [--oldest]
@@ -124,7 +128,7 @@ fn main() -> ExitCode {
         "try-package" => trial::try_package(&rest),
         "site" => site::build(&rest),
         #[cfg(feature = "tidy")]
-        "tidy" => tidy::run(),
+        "tidy" => tidy::run(&rest),
         #[cfg(not(feature = "tidy"))]
         "tidy" => commands::with_feature("tidy", &rest),
         "deny" => deny::run(),

@@ -1,4 +1,4 @@
-//! What the compiler does not check.
+//! Checks beyond those of the compiler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use xtask::files::read;
 
 use crate::shell::{cargo, output, root};
-use crate::{cycles, packages, shape, unused};
+use crate::{cycles, packages, prose, shape, unused};
 
-/// Which of our crates each one may use. Development dependencies are free.
+/// Allowed dependencies between our crates. Development dependencies are free.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("selector", &[]),
     ("net", &[]),
@@ -124,8 +124,18 @@ const MAX_CRATE_LINES: usize = 16_000;
 /// Crates with other bounds: the agent and the oracles of tests are to stay thin.
 const OTHER_CRATE_LINES: &[(&str, usize)] = &[("agent", 6_000), ("testkit", 5_000)];
 
-/// Checks everything and lists what is wrong.
-pub(crate) fn run() -> Result<(), String> {
+/// Checks everything and lists the errors. With `--list`, only prints the places that break a rule
+/// of the language.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    match args {
+        [] => check(),
+        [list] if list == "--list" => prose::print(None),
+        [list, rule] if list == "--list" => prose::print(Some(rule)),
+        _ => Err("tidy takes --list, or --list RULE".to_owned()),
+    }
+}
+
+fn check() -> Result<(), String> {
     let mut wrong = Vec::new();
     dependencies(&mut wrong)?;
     crate_count(&mut wrong)?;
@@ -133,6 +143,7 @@ pub(crate) fn run() -> Result<(), String> {
     files(&mut wrong)?;
     named_in_security(&mut wrong)?;
     shape::check(&mut wrong)?;
+    prose::check(&mut wrong)?;
     if wrong.is_empty() {
         println!("tidy");
         return Ok(());
@@ -331,6 +342,6 @@ pub(crate) fn is_of_tests(attributes: &[syn::Attribute]) -> bool {
 mod tests {
     #[test]
     fn the_workspace_is_tidy() {
-        super::run().unwrap();
+        super::check().unwrap();
     }
 }
