@@ -18,7 +18,7 @@ pub(crate) fn check(data: &[u8]) {
     let mut reader = SnapshotReader::new(TableId::calico(family));
     while let [kind, low, high, after @ ..] = rest {
         let (payload, next) = after.split_at(usize::from(u16::from_le_bytes([*low, *high])).min(after.len()));
-        reader.on_message(KINDS[usize::from(*kind) % KINDS.len()], payload);
+        let _ = reader.on_message(KINDS[usize::from(*kind) % KINDS.len()], payload);
         rest = next;
     }
     while reader.next_request().is_some() {}

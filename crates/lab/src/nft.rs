@@ -107,7 +107,7 @@ impl Nft {
                     match kind {
                         // Nothing of the name is there.
                         NLMSG_DONE | NLMSG_ERROR => break 'listing,
-                        _ => reader.on_message(kind, payload),
+                        _ => reader.on_message(kind, payload).expect("the kernel's messages are complete"),
                     }
                 }
             }

@@ -66,12 +66,10 @@ impl Writer {
         begin
     }
 
+    #[expect(clippy::expect_used, clippy::indexing_slicing, reason = "lists are split, and rules have few expressions")]
     fn end(&mut self, begin: usize) {
-        // Whoever writes keeps attributes short enough; one that is too long is refused by the kernel.
-        let len = u16::try_from(self.bytes.len() - begin).unwrap_or(u16::MAX);
-        if let Some(place) = self.bytes.get_mut(begin..begin + 2) {
-            place.copy_from_slice(&len.to_ne_bytes());
-        }
+        let len = u16::try_from(self.bytes.len() - begin).expect("an attribute is shorter than 64 KiB");
+        self.bytes[begin..begin + 2].copy_from_slice(&len.to_ne_bytes());
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 }
@@ -84,9 +82,10 @@ pub(crate) struct Attribute<'a> {
 }
 
 impl<'a> Attribute<'a> {
-    pub(crate) fn text(self) -> &'a str {
-        let value = self.value.split(|byte| *byte == 0).next().unwrap_or_default();
-        std::str::from_utf8(value).unwrap_or_default()
+    /// The bytes before the first zero; `None` if they are no text, as names that other processes give may be.
+    pub(crate) fn text(self) -> Option<&'a str> {
+        let len = self.value.iter().position(|byte| *byte == 0).unwrap_or(self.value.len());
+        std::str::from_utf8(self.value.split_at(len).0).ok()
     }
 
     pub(crate) fn u8(self) -> Option<u8> {

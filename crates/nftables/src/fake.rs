@@ -414,6 +414,7 @@ impl Content {
         };
         Snapshot {
             flags: 0,
+            has_unreadable_names: false,
             flow_tables: self.flow_tables.clone(),
             chains: self.chains.iter().map(chain).collect(),
             sets: self.sets.iter().map(set).chain(self.maps.iter().map(map)).collect(),

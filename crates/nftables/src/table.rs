@@ -390,7 +390,10 @@ impl Table {
         self.touch_includers(layer, name);
     }
 
-    /// Replaces the rules of a base chain at one of its two ends.
+    /// Replaces the rules of a base chain, one of the [kernel's chains](tortie_netfilter::kernel_chain), at one of its two ends.
+    ///
+    /// # Panics
+    /// The next plan does so if the kernel has no such chain.
     pub fn set_hook(&mut self, layer: Layer, chain: ChainName, position: HookPosition, mut rules: Vec<Rule>) {
         if layer != Layer::Filter {
             rules.iter_mut().for_each(Rule::drop_silently);

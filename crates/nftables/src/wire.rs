@@ -11,7 +11,7 @@ use crate::set::SetKind;
 use crate::transaction::TableId;
 
 pub use crate::expression::Counted;
-pub use reading::{ObservedChain, ObservedRule, ObservedSet, Request, SetShape, Snapshot, SnapshotReader};
+pub use reading::{Malformed, ObservedChain, ObservedRule, ObservedSet, Request, SetShape, Snapshot, SnapshotReader};
 pub use writing::{Message, encode};
 
 /// `NFNL_SUBSYS_NFTABLES`, in the upper byte of a message's type.

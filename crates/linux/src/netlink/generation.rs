@@ -74,9 +74,9 @@ impl Nftables {
     pub fn has_chains(&mut self, table: TableId) -> Result<bool, NetlinkError> {
         let mut reader = SnapshotReader::new(table);
         let Some(chains) = reader.next_request() else { return Ok(false) };
-        let listed = self.socket.visit_raw(chains.kind, &chains.payload, "chains of nftables", |kind, payload| {
-            reader.on_message(kind, payload);
-            Ok(())
+        let what = "chains of nftables";
+        let listed = self.socket.visit_raw(chains.kind, &chains.payload, what, |kind, payload| {
+            reader.on_message(kind, payload).map_err(|_| NetlinkError::Malformed { what })
         });
         listed.map(|()| reader.finish().is_some())
     }
@@ -84,8 +84,7 @@ impl Nftables {
     fn read_once(&mut self, mut reader: SnapshotReader, what: &'static str) -> Result<Option<Snapshot>, NetlinkError> {
         while let Some(request) = reader.next_request() {
             let listed = self.socket.visit_raw(request.kind, &request.payload, what, |kind, payload| {
-                reader.on_message(kind, payload);
-                Ok(())
+                reader.on_message(kind, payload).map_err(|_| NetlinkError::Malformed { what })
             });
             match listed {
                 // Nothing of the kind is there.

@@ -34,6 +34,8 @@ const ARP_REPLY: u16 = 2;
 const INFO: u32 = 6;
 /// What a register holds.
 const MAX_LOAD: u32 = 16;
+/// `NFT_RULE_MAXEXPRS`.
+const MAX_EXPRESSIONS: usize = 128;
 /// The kernel's own burst of a limit.
 const DEFAULT_BURST: u32 = 5;
 
@@ -47,6 +49,9 @@ pub enum Unsupported {
     /// It asks for, or does, what only a table can take apart.
     #[error("several networks, sets or chains in one rule take a table that is laid out")]
     NotLaidOut,
+    /// It is longer than the kernel takes.
+    #[error("a rule takes {0} expressions, more than the {MAX_EXPRESSIONS} that nftables allows")]
+    TooLong(usize),
 }
 
 /// What the kernel runs for a rule.
@@ -63,7 +68,10 @@ pub fn compile(rule: &Rule, context: &Context<'_>) -> Result<Vec<Expression>, Un
         None if rule.matches.is_empty() => compiler.out.push(Expression::Verdict(Verdict::Continue)),
         None => {}
     }
-    Ok(compiler.out)
+    match compiler.out.len() {
+        ..=MAX_EXPRESSIONS => Ok(compiler.out),
+        count => Err(Unsupported::TooLong(count)),
+    }
 }
 
 struct Compiler {

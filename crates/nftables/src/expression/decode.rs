@@ -18,7 +18,7 @@ use crate::attribute::{Attribute, attributes, find};
 pub(crate) fn expressions(list: &[u8]) -> Vec<Expression> {
     attributes(list)
         .map(|element| {
-            let name = find(element.value, EXPR_NAME).map_or("", Attribute::text);
+            let name = find(element.value, EXPR_NAME).and_then(Attribute::text).unwrap_or_default();
             let data = find(element.value, EXPR_DATA).map_or(&[][..], |data| data.value);
             expression(name, &Data(data)).unwrap_or_else(|| Expression::Foreign(name.into()))
         })
@@ -28,7 +28,7 @@ pub(crate) fn expressions(list: &[u8]) -> Vec<Expression> {
 /// What the counter in a rule's list of expressions says, if it has one.
 pub(crate) fn counted(list: &[u8]) -> Option<Counted> {
     let is_counter =
-        |element: &Attribute<'_>| find(element.value, EXPR_NAME).is_some_and(|name| name.text() == "counter");
+        |element: &Attribute<'_>| find(element.value, EXPR_NAME).is_some_and(|name| name.text() == Some("counter"));
     let element = attributes(list).find(is_counter)?;
     let data = Data(find(element.value, EXPR_DATA)?.value);
     let number = |kind| data.get(kind)?.u64();
@@ -61,7 +61,7 @@ impl Data<'_> {
     }
 
     fn text(&self, kind: u16) -> Option<Arc<str>> {
-        self.get(kind).map(|text| text.text().into())
+        self.get(kind)?.text().map(Arc::from)
     }
 
     fn value(&self, kind: u16) -> Option<Bytes> {
@@ -256,7 +256,7 @@ fn nat_ports(data: &Data<'_>, first: u16, last: u16) -> Option<(Register, Regist
 /// A verdict, in a rule or a map.
 pub(crate) fn verdict(data: &[u8]) -> Option<Verdict> {
     let code = i32::from_be_bytes(find(data, VERDICT_CODE)?.value.try_into().ok()?);
-    let chain = || find(data, VERDICT_CHAIN).map(|chain| Arc::from(chain.text()));
+    let chain = || find(data, VERDICT_CHAIN)?.text().map(Arc::from);
     Some(match code {
         CODE_ACCEPT => Verdict::Accept,
         CODE_DROP => Verdict::Drop,

@@ -166,8 +166,10 @@ impl Hosts {
 
     /// What the map holds.
     #[must_use]
+    #[expect(clippy::expect_used, reason = "an address that is held is in a class")]
     pub fn members(&self) -> BTreeMap<MapKey, MapVerdict> {
-        self.hosts.keys().filter_map(|host| Some((MapKey::Address(*host), self.verdict(*host)?))).collect()
+        let verdict = |host| self.verdict(host).expect("a held address leads to its class");
+        self.hosts.keys().map(|host| (MapKey::Address(*host), verdict(*host))).collect()
     }
 
     /// All chains that the map leads to.
@@ -222,7 +224,7 @@ impl Hosts {
     /// One member of a rule more or less.
     fn count(&mut self, net: Cidr, number: u32, is_new: bool) {
         let net = net.masked();
-        self.held = if is_new { self.held + 1 } else { self.held.saturating_sub(1) };
+        step(&mut self.held, is_new);
         if net.is_host() {
             let host = self.hosts.entry(net.address()).or_default();
             count(&mut host.held, number, is_new);
@@ -235,7 +237,7 @@ impl Hosts {
             self.nets.remove(&key);
         }
         let of_rule = self.nets_of.entry(number).or_default();
-        *of_rule = if is_new { *of_rule + 1 } else { of_rule.saturating_sub(1) };
+        step(of_rule, is_new);
         if *of_rule == 0 {
             self.nets_of.remove(&number);
         }
@@ -339,16 +341,27 @@ impl Hosts {
 /// No address comes before it.
 const FIRST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 
+/// Counts one more, or one of those that were counted less.
+#[expect(clippy::expect_used, reason = "members that go were counted when they came")]
+fn step(count: &mut usize, is_new: bool) {
+    let next = if is_new { count.checked_add(1) } else { count.checked_sub(1) };
+    *count = next.expect("a member that goes was counted when it came");
+}
+
+#[expect(clippy::expect_used, clippy::indexing_slicing, reason = "members that go were counted when they came")]
 fn count(held: &mut Held, number: u32, is_new: bool) {
-    match held.binary_search_by_key(&number, |(known, _)| *known) {
-        Ok(at) => {
-            if let Some((_, times)) = held.get_mut(at) {
-                *times = if is_new { *times + 1 } else { times.saturating_sub(1) };
-            }
-            held.retain(|(_, times)| *times > 0);
+    let found = held.binary_search_by_key(&number, |(known, _)| *known);
+    if is_new {
+        match found {
+            Ok(at) => held[at].1 += 1,
+            Err(at) => held.insert(at, (number, 1)),
         }
-        Err(at) if is_new => held.insert(at, (number, 1)),
-        Err(_) => {}
+        return;
+    }
+    let at = found.expect("a member that goes was counted when it came");
+    held[at].1 -= 1;
+    if held[at].1 == 0 {
+        held.remove(at);
     }
 }
 

@@ -46,6 +46,7 @@ pub(super) fn skeleton(rules: &[Rule]) -> String {
 }
 
 /// Puts a set in the place of each union; `id` makes what its name follows from.
+#[expect(clippy::expect_used, reason = "names are limited")]
 pub(super) fn name_unions(
     rule: &mut Rule,
     family: Family,
@@ -63,7 +64,7 @@ pub(super) fn name_unions(
         Match::AnyOf { side, these, negated } => {
             // A hash in any case: the name says nothing to people.
             let name = limited_id(prefix, &format!("{}/union", id(these)), IpSetName::MAX_LEN);
-            let Ok(set) = IpSetName::new(&name) else { return question.clone() };
+            let set = IpSetName::new(&name).expect("a prefix and a hash are a name");
             unions.push((set, Arc::clone(these)));
             Match::IpSet { side: *side, set, with_port: false, negated: *negated }
         }

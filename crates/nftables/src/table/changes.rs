@@ -25,9 +25,10 @@ impl Table {
     /// comes before what leads there by port or address: the old rules of a new chain are none.
     /// Maps that rules ask no more go in a transaction behind that of these rules: a packet that is on its way through the old rules
     /// while the kernel switches must find there what it looks for. Tells whether these are all changes.
+    #[expect(clippy::expect_used, reason = "plans read the table first")]
     pub(super) fn changes(&self) -> (Transaction, bool) {
         let mut transaction = Transaction::new(self.config.id);
-        let Some(observed) = &self.kernel.observed else { return (transaction, true) };
+        let observed = self.kernel.observed.as_ref().expect("the table was read");
         let anew = self.must_begin_anew(observed);
         let nothing = Observed::default();
         if anew {
@@ -89,6 +90,7 @@ impl Table {
     fn must_begin_anew(&self, observed: &Observed) -> bool {
         let differs = |name: &str, shape: SetShape| observed.sets.get(name).is_some_and(|set| set.shape != shape);
         observed.flags != 0
+            || observed.has_unreadable_names
             || self.desired.sets.iter().any(|(name, set)| differs(name.as_str(), SetShape::Set(set.kind)))
             || self.desired.maps.iter().any(|((layer, name), map)| {
                 differs(LayeredName::new(*layer, name.as_str()).as_str(), SetShape::Map(map.kind))
@@ -277,8 +279,9 @@ impl Table {
     }
 
     /// The kernel has done what it was asked.
+    #[expect(clippy::expect_used, reason = "a transaction is made of the difference to an observed table")]
     pub(super) fn take_effect(&mut self, transaction: &Transaction, is_all: bool) {
-        let Some(observed) = &mut self.kernel.observed else { return };
+        let observed = self.kernel.observed.as_mut().expect("the table was read before it was written");
         for command in &transaction.commands {
             observed.take(command);
         }

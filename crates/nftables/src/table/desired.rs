@@ -253,8 +253,9 @@ impl Table {
         self.pending.chains.insert(name);
     }
 
+    #[expect(clippy::expect_used, reason = "rules are hooked into chains of the kernel")]
     fn update_base_chain(&mut self, layer: Layer, chain: ChainName) {
-        let Some(base) = base_chain(layer, chain.as_str()) else { return };
+        let base = base_chain(layer, chain.as_str()).expect("the kernel has the chain");
         let name = LayeredName::new(layer, chain.as_str());
         let hook = self.desired.layers.get(layer).hooks.get(&chain);
         let (inserted, appended) =

@@ -110,17 +110,19 @@ impl Table {
         if bytes > self.desired.layouts.ledger.budget().group {
             return Err(OverBudget);
         }
-        let rules_of = |other| match definition(other) {
-            Some(other) => other.rules.clone(),
-            None => self.stand_in(layer, other).rules,
-        };
-        Ok((expand(chain, rules_of), bytes))
+        Ok((expand(chain, |other| self.rules_of_included(layer, other)), bytes))
     }
 
     /// The chain with jumps to those that it includes.
     fn with_jumps(&self, layer: Layer, chain: &Chain) -> Chain {
-        let definition = |other| self.desired.layers.get(layer).graph.definition(other);
-        jumps(chain, |other| definition(other).map(|other| other.rules.clone()).unwrap_or_default())
+        jumps(chain, |other| self.rules_of_included(layer, other))
+    }
+
+    fn rules_of_included(&self, layer: Layer, chain: ChainName) -> Vec<Rule> {
+        match self.desired.layers.get(layer).graph.definition(chain) {
+            Some(defined) => defined.rules.clone(),
+            None => self.stand_in(layer, chain).rules,
+        }
     }
 
     /// Notes the chains that a chain includes. Returns whether it includes some.
@@ -514,13 +516,14 @@ impl Table {
     }
 
     /// The members of a set have changed.
+    #[expect(clippy::expect_used, reason = "unions go with layouts only")]
     pub(super) fn edit_unions(&mut self, set: SetName, added: &[Member], removed: &[Member]) {
         for name in self.desired.layouts.in_unions.get(&set).cloned().unwrap_or_default() {
             let members = |layouts: &Layouts| layouts.unions.get(&name).map(|union| (union.chain, union.counts.len()));
             // One chain may have several unions, all of which go with its layout.
             let Some((chain, before)) = members(&self.desired.layouts) else { continue };
             self.edit_union(name, added, removed);
-            let after = members(&self.desired.layouts).map_or(0, |(_, after)| after);
+            let after = members(&self.desired.layouts).expect("an edit leaves the union").1;
             let bytes = (self.desired.layouts.ledger.held(chain) + MEMBER * after).saturating_sub(MEMBER * before);
             self.resize(chain, bytes);
         }
@@ -537,13 +540,11 @@ impl Table {
         }
     }
 
-    #[expect(clippy::expect_used, reason = "members are counted when they come, and when they go")]
+    #[expect(clippy::expect_used, reason = "unions have sets, and members that go were counted when they came")]
     fn edit_union(&mut self, name: SetName, added: &[Member], removed: &[Member]) {
         let family = self.config.id.family;
-        let (Some(union), Some(set)) = (self.desired.layouts.unions.get_mut(&name), self.desired.sets.get_mut(&name))
-        else {
-            return;
-        };
+        let union = self.desired.layouts.unions.get_mut(&name).expect("callers know the union");
+        let set = self.desired.sets.get_mut(&name).expect("a union has a set as long as it is there");
         let (mut new, mut gone) = (Vec::new(), Vec::new());
         for member in added {
             let count = union.counts.entry(*member).or_default();

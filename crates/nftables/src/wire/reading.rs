@@ -35,6 +35,29 @@ pub struct Snapshot {
     pub sets: BTreeMap<String, ObservedSet>,
     /// Its flow tables, with the interfaces that they have.
     pub flow_tables: BTreeMap<String, BTreeSet<InterfaceName>>,
+    /// Whether other processes made chains, sets or flow tables whose names are no text. They go with the table only.
+    pub has_unreadable_names: bool,
+}
+
+/// A message of a listing without a part that all messages of its kind have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a listed {object} lacks its {part}")]
+#[allow(clippy::exhaustive_structs, reason = "there is nothing more to say")]
+pub struct Malformed {
+    /// The kind of object.
+    pub object: &'static str,
+    /// The missing part.
+    pub part: &'static str,
+}
+
+/// The attribute that all messages about such an object have.
+fn required<'a>(
+    attributes: &'a [u8],
+    kind: u16,
+    object: &'static str,
+    part: &'static str,
+) -> Result<Attribute<'a>, Malformed> {
+    find(attributes, kind).ok_or(Malformed { object, part })
 }
 
 /// A chain as the kernel has it.
@@ -145,56 +168,76 @@ impl SnapshotReader {
     }
 
     /// Takes a message of a listing; one of another table is passed over.
-    pub fn on_message(&mut self, kind: u16, payload: &[u8]) {
-        let Some(attributes) = payload.get(HEADER_LEN..) else { return };
+    ///
+    /// # Errors
+    /// If the message cannot be understood, so that the listing is not complete.
+    pub fn on_message(&mut self, kind: u16, payload: &[u8]) -> Result<(), Malformed> {
+        let attributes = payload.get(HEADER_LEN..).ok_or(Malformed { object: "object", part: "header" })?;
         match kind {
             NEWTABLE if self.is_ours(attributes, TABLE_NAME) => {
                 self.snapshot.flags = find(attributes, TABLE_FLAGS).and_then(Attribute::u32).unwrap_or(0);
             }
-            NEWCHAIN if self.is_ours(attributes, CHAIN_TABLE) => self.chain(attributes),
-            NEWRULE if self.is_ours(attributes, RULE_TABLE) => self.rule(attributes),
-            NEWSET if self.is_ours(attributes, SET_TABLE) => self.set(attributes),
-            NEWFLOWTABLE if self.is_ours(attributes, FLOW_TABLE_TABLE) => self.flow_table(attributes),
-            NEWSETELEM if self.is_ours(attributes, ELEMENTS_TABLE) => self.elements(attributes),
+            NEWCHAIN if self.is_ours(attributes, CHAIN_TABLE) => self.chain(attributes)?,
+            NEWRULE if self.is_ours(attributes, RULE_TABLE) => self.rule(attributes)?,
+            NEWSET if self.is_ours(attributes, SET_TABLE) => self.set(attributes)?,
+            NEWFLOWTABLE if self.is_ours(attributes, FLOW_TABLE_TABLE) => self.flow_table(attributes)?,
+            NEWSETELEM if self.is_ours(attributes, ELEMENTS_TABLE) => self.elements(attributes)?,
             _ => {}
         }
+        Ok(())
     }
 
     fn is_ours(&self, attributes: &[u8], table: u16) -> bool {
-        find(attributes, table).is_some_and(|name| name.text() == self.table.name)
+        find(attributes, table).is_some_and(|name| name.text() == Some(self.table.name))
     }
 
-    fn chain(&mut self, attributes: &[u8]) {
-        let Some(name) = find(attributes, CHAIN_NAME) else { return };
+    /// Notes a name that is no text.
+    fn readable<'a>(&mut self, name: Attribute<'a>) -> Option<&'a str> {
+        let text = name.text();
+        self.snapshot.has_unreadable_names |= text.is_none();
+        text
+    }
+
+    fn chain(&mut self, attributes: &[u8]) -> Result<(), Malformed> {
+        let name = required(attributes, CHAIN_NAME, "chain", "name")?;
         let is_arp = self.table.is_arp;
         let base = find(attributes, CHAIN_HOOK).map(|hook| base_chain(attributes, hook, is_arp));
-        self.snapshot.chains.entry(LayeredName::from_kernel(name.text())).or_default().base = base;
+        if let Some(name) = self.readable(name) {
+            self.snapshot.chains.entry(LayeredName::from_kernel(name)).or_default().base = base;
+        }
+        Ok(())
     }
 
-    fn rule(&mut self, attributes: &[u8]) {
-        let (Some(chain), Some(handle)) =
-            (find(attributes, RULE_CHAIN), find(attributes, RULE_HANDLE).and_then(Attribute::u64))
-        else {
-            return;
-        };
+    fn rule(&mut self, attributes: &[u8]) -> Result<(), Malformed> {
+        let chain = required(attributes, RULE_CHAIN, "rule", "chain")?;
+        let handle = required(attributes, RULE_HANDLE, "rule", "handle")?.u64();
+        let handle = handle.ok_or(Malformed { object: "rule", part: "handle" })?;
         let comment = find(attributes, RULE_USERDATA).and_then(|data| comment(data.value)).unwrap_or_default();
         let list = find(attributes, RULE_EXPRESSIONS).map_or(&[][..], |list| list.value);
         let (expressions, counted) = (decode(list), counted(list));
-        let chain = self.snapshot.chains.entry(LayeredName::from_kernel(chain.text())).or_default();
-        chain.rules.push(ObservedRule { handle, comment, expressions, counted });
+        if let Some(chain) = self.readable(chain) {
+            let chain = self.snapshot.chains.entry(LayeredName::from_kernel(chain)).or_default();
+            chain.rules.push(ObservedRule { handle, comment, expressions, counted });
+        }
+        Ok(())
     }
 
-    fn flow_table(&mut self, attributes: &[u8]) {
-        let Some(name) = find(attributes, FLOW_TABLE_NAME) else { return };
+    fn flow_table(&mut self, attributes: &[u8]) -> Result<(), Malformed> {
+        let name = required(attributes, FLOW_TABLE_NAME, "flow table", "name")?;
         let hook = find(attributes, FLOW_TABLE_HOOK);
         let devices = hook.and_then(|hook| find(hook.value, FLOW_HOOK_DEVICES));
         let devices = devices.iter().flat_map(|devices| devices.nested());
-        let names = devices.filter_map(|device| InterfaceName::new(device.text()).ok());
-        self.snapshot.flow_tables.entry(name.text().to_owned()).or_default().extend(names);
+        // Others than those that can be wanted stay in a flow table that another process gave them to.
+        let wantable = devices.filter_map(|device| InterfaceName::new(device.text()?).ok());
+        if let Some(name) = self.readable(name) {
+            self.snapshot.flow_tables.entry(name.to_owned()).or_default().extend(wantable);
+        }
+        Ok(())
     }
 
-    fn set(&mut self, attributes: &[u8]) {
-        let Some(name) = find(attributes, SET_NAME).map(|name| name.text().to_owned()) else { return };
+    fn set(&mut self, attributes: &[u8]) -> Result<(), Malformed> {
+        let name = required(attributes, SET_NAME, "set", "name")?;
+        let Some(name) = self.readable(name).map(str::to_owned) else { return Ok(()) };
         let number = |kind| find(attributes, kind).and_then(Attribute::u32).unwrap_or(0);
         let (flags, key) = (number(SET_FLAGS), (number(SET_KEY_TYPE), number(SET_KEY_LEN)));
         let kinds =
@@ -220,16 +263,16 @@ impl SnapshotReader {
         } else {
             self.ports.insert(name, set);
         }
+        Ok(())
     }
 
-    fn elements(&mut self, attributes: &[u8]) {
-        let (Some(name), Some(list)) = (find(attributes, ELEMENTS_SET), find(attributes, ELEMENTS_LIST)) else {
-            return;
-        };
-        let intervals = self.elements.get_mut(name.text());
-        let set = self.snapshot.sets.get_mut(name.text()).or_else(|| self.ports.get_mut(name.text()));
-        let Some(set) = set else { return };
-        let mut intervals = intervals;
+    fn elements(&mut self, attributes: &[u8]) -> Result<(), Malformed> {
+        let unlisted = Malformed { object: "element", part: "set" };
+        let name = required(attributes, ELEMENTS_SET, unlisted.object, unlisted.part)?.text().ok_or(unlisted)?;
+        // An empty set has none.
+        let Some(list) = find(attributes, ELEMENTS_LIST) else { return Ok(()) };
+        let mut intervals = self.elements.get_mut(name);
+        let set = self.snapshot.sets.get_mut(name).or_else(|| self.ports.get_mut(name)).ok_or(unlisted)?;
         for element in list.nested() {
             let value = find(element.value, ELEMENT_KEY).and_then(|key| find(key.value, DATA_VALUE));
             // The element for all others, which another process may have added, has no key.
@@ -247,17 +290,17 @@ impl SnapshotReader {
                 }
             }
         }
+        Ok(())
     }
 
     /// The table; `None` if nothing of it is there.
     #[must_use]
+    #[expect(clippy::expect_used, reason = "elements are kept of sets that were listed")]
     pub fn finish(mut self) -> Option<Snapshot> {
         let mut of_ranges: BTreeSet<String> = BTreeSet::new();
         for (name, intervals) in std::mem::take(&mut self.elements) {
             let set = self.snapshot.sets.get_mut(&name).or_else(|| self.ports.get_mut(&name));
-            if let Some(set) = set {
-                set.elements = joined(intervals);
-            }
+            set.expect("a set of intervals was listed").elements = joined(intervals);
             of_ranges.insert(name);
         }
         let rules = self.snapshot.chains.values_mut().flat_map(|chain| &mut chain.rules);
@@ -271,7 +314,7 @@ impl SnapshotReader {
         }
         let Snapshot { chains, sets, flow_tables, .. } = &self.snapshot;
         let is_bare = chains.is_empty() && sets.is_empty() && flow_tables.is_empty();
-        let is_there = !is_bare || self.snapshot.flags != 0;
+        let is_there = !is_bare || self.snapshot.flags != 0 || self.snapshot.has_unreadable_names;
         is_there.then_some(self.snapshot)
     }
 }
@@ -313,7 +356,7 @@ fn base_chain(attributes: &[u8], hook: Attribute<'_>, is_arp: bool) -> Option<Ba
     if policy.is_some_and(|policy| policy != ACCEPT) {
         return None;
     }
-    let kind = match find(attributes, CHAIN_TYPE)?.text() {
+    let kind = match find(attributes, CHAIN_TYPE)?.text()? {
         "filter" => ChainKind::Filter,
         "nat" => ChainKind::Nat,
         "route" => ChainKind::Route,
@@ -335,8 +378,7 @@ fn comment(mut data: &[u8]) -> Option<String> {
     while let Some((&[kind, len], rest)) = data.split_first_chunk::<2>() {
         let value = rest.get(..usize::from(len))?;
         if kind == USERDATA_COMMENT {
-            let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
-            return std::str::from_utf8(text).ok().map(str::to_owned);
+            return Attribute { kind: kind.into(), value }.text().map(str::to_owned);
         }
         data = rest.get(usize::from(len)..)?;
     }

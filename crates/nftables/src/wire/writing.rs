@@ -27,6 +27,8 @@ const NLM_F_APPEND: u16 = 0x800;
 
 /// The length of a list of elements is a number of two bytes.
 const MAX_ELEMENTS_LEN: usize = 60_000;
+/// Interfaces in one message, whose list is limited likewise.
+const MAX_DEVICES: usize = 1_000;
 
 /// A message of a batch; `NLM_F_REQUEST` is not among its flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,7 +163,14 @@ impl Encoder {
         });
     }
 
+    /// As many messages as it takes.
     fn flow_table(&mut self, kind: u16, flags: u16, devices: &[InterfaceName]) {
+        let (first, rest) = devices.split_at(devices.len().min(MAX_DEVICES));
+        self.flow_devices(kind, flags, first);
+        rest.chunks(MAX_DEVICES).for_each(|devices| self.flow_devices(kind, flags, devices));
+    }
+
+    fn flow_devices(&mut self, kind: u16, flags: u16, devices: &[InterfaceName]) {
         let table = self.table.name;
         self.message(kind, flags, |out| {
             out.text(FLOW_TABLE_TABLE, table);
@@ -234,15 +243,9 @@ impl Encoder {
             let size = u32::try_from(elements.len()).expect("there are 2^16 ports");
             out.nested(SET_DESC, |out| out.u32(SET_DESC_SIZE, size));
         });
-        self.message(NEWSETELEM, NLM_F_CREATE, |out| {
-            out.text(ELEMENTS_TABLE, table);
-            out.text(ELEMENTS_SET, ANONYMOUS_SET);
-            out.u32(ELEMENTS_SET_ID, id);
-            out.nested(ELEMENTS_LIST, |out| {
-                for (port, is_end) in elements {
-                    write_key(&port.to_be_bytes(), is_end, out);
-                }
-            });
+        let set = (ANONYMOUS_SET, Some(id));
+        self.elements((NEWSETELEM, NLM_F_CREATE), set, &elements, |(port, is_end), out| {
+            write_key(&port.to_be_bytes(), *is_end, out);
         });
     }
 
@@ -253,11 +256,11 @@ impl Encoder {
                 out.nested(ELEMENT_DATA, |out| write_verdict(verdict, out));
             });
         };
-        self.elements(kind, flags, map.as_str(), elements, write);
+        self.elements((kind, flags), (map.as_str(), None), elements, write);
     }
 
     fn set_elements(&mut self, message: (u16, u16), set: &str, kind: SetKind, elements: &[Member]) {
-        self.elements(message.0, message.1, set, elements, |member, out| {
+        self.elements(message, (set, None), elements, |member, out| {
             let (key, end) = element(kind, member);
             write_key(key.as_bytes(), false, out);
             if let Some(end) = end {
@@ -266,8 +269,14 @@ impl Encoder {
         });
     }
 
-    /// As many messages as it takes.
-    fn elements<T>(&mut self, kind: u16, flags: u16, set: &str, elements: &[T], write: impl Fn(&T, &mut Writer)) {
+    /// As many messages as it takes, for a set by its name and, if this transaction makes it for a rule, its number.
+    fn elements<T>(
+        &mut self,
+        (kind, flags): (u16, u16),
+        (set, id): (&str, Option<u32>),
+        elements: &[T],
+        write: impl Fn(&T, &mut Writer),
+    ) {
         let table = self.table.name;
         let mut rest = elements;
         while !rest.is_empty() {
@@ -275,6 +284,9 @@ impl Encoder {
             self.message(kind, flags, |out| {
                 out.text(ELEMENTS_TABLE, table);
                 out.text(ELEMENTS_SET, set);
+                if let Some(id) = id {
+                    out.u32(ELEMENTS_SET_ID, id);
+                }
                 out.nested(ELEMENTS_LIST, |out| {
                     for element in rest {
                         if out.len() > MAX_ELEMENTS_LEN {
