@@ -15,7 +15,7 @@
 //! there, and a hook is not put in place before what it leads to exists: nothing is open in between
 //! that was closed before, and nothing that is new.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,6 +99,12 @@ impl Isolation {
         // old rules may refer to the chains.
         let deletes = items.split_off(items.partition_point(|item| !is_delete(item)));
         Self { groups: vec![deletes, items], tries: 0, accepted: false, hopeless: Vec::new() }
+    }
+
+    /// The group under test.
+    #[expect(clippy::expect_used, reason = "an isolation ends with its last group")]
+    fn group(&mut self) -> &mut Vec<Item> {
+        self.groups.last_mut().expect("a group is under test")
     }
 
     /// The last group is done with.
@@ -198,7 +204,7 @@ impl Reconciler {
     /// The group under test was accepted, or is in the kernel anyway.
     pub(super) fn group_accepted(&mut self) {
         let Some(isolation) = &mut self.faults.isolation else { return };
-        let group = isolation.groups.last().cloned().unwrap_or_default();
+        let group = isolation.group().clone();
         if let [item] = group[..]
             && let Some(search) = self.faults.quarantine.get_mut(&item).and_then(|entry| entry.search.as_mut())
         {
@@ -220,8 +226,8 @@ impl Reconciler {
 
     /// The group under test was refused. Returns how long to wait before the next test.
     pub(super) fn group_refused(&mut self, now: Duration, error: &CommandError) -> Duration {
-        let Some(isolation) = &mut self.faults.isolation else { return Duration::ZERO };
-        let Some(group) = isolation.groups.last_mut() else { return Duration::ZERO };
+        let isolation = under_way(&mut self.faults.isolation);
+        let group = isolation.group();
         let &mut [item] = &mut group[..] else {
             let half = group.split_off(group.len() / 2);
             isolation.groups.push(half);
@@ -257,7 +263,7 @@ impl Reconciler {
                 Item::Write(chain) | Item::Hook(chain) => {
                     self.faults.blocked.insert(item);
                     self.fail_at_end(chain, error);
-                    self.next_group();
+                    under_way(&mut self.faults.isolation).next();
                 }
             },
         }
@@ -266,12 +272,6 @@ impl Reconciler {
     fn fail_at_end(&mut self, chain: ChainName, error: &CommandError) {
         let (table, family) = (self.config.table, self.config.family);
         self.round.failure_at_end.get_or_insert(TableError::Refused { table, family, chain, error: error.clone() });
-    }
-
-    fn next_group(&mut self) {
-        if let Some(isolation) = &mut self.faults.isolation {
-            isolation.next();
-        }
     }
 
     /// Puts something else in the place of an item, until it is tried again.
@@ -304,8 +304,8 @@ impl Reconciler {
                 search: None,
             }
         });
-        entry.attempts = entry.attempts.saturating_add(1);
-        let pause = FIRST_RETRY * 2u32.saturating_pow((entry.attempts - 1).min(16));
+        entry.attempts += 1;
+        let pause = FIRST_RETRY * 2u32.pow((entry.attempts - 1).min(16));
         entry.retry_at = now + pause.min(LAST_RETRY);
         entry.on_trial = false;
         entry.error.clone_from(error);
@@ -339,17 +339,15 @@ impl Reconciler {
                 let left_out = in_kernel.and_then(|tags| left_out_in_kernel(definition, &self.features, tags));
                 Search::new(openings, left_out)
             });
-            if let Some(entry) = self.faults.quarantine.get_mut(&item) {
-                entry.search = search;
-            }
+            quarantined(&mut self.faults.quarantine, item).search = search;
         }
         self.continue_search(item);
     }
 
-    /// Makes the next version of a chain, or the last one that was accepted, what is wanted.
+    /// Makes the next version of a chain, or the last one that was accepted, what is wanted. Other items have none.
     fn continue_search(&mut self, item: Item) {
         let Item::Write(name) = item else { return };
-        let Some(entry) = self.faults.quarantine.get_mut(&item) else { return };
+        let entry = quarantined(&mut self.faults.quarantine, item);
         let candidate = entry.search.as_mut().and_then(Search::candidate);
         let left_out = candidate.or_else(|| entry.search.take().and_then(Search::result));
         entry.content = reduced(self.desired.graph.definition(name), left_out);
@@ -359,7 +357,7 @@ impl Reconciler {
     /// Not even what takes its place is accepted: the kernel keeps what it has.
     fn leave_alone(&mut self, item: Item, error: &CommandError) {
         let certainty = self.certainty();
-        let Some(isolation) = &mut self.faults.isolation else { return };
+        let isolation = under_way(&mut self.faults.isolation);
         isolation.next();
         isolation.hopeless.push(item);
         let hopeless = isolation.hopeless.clone();
@@ -370,7 +368,8 @@ impl Reconciler {
                 self.update_desired_item(item);
             }
             self.fail_restore(error.clone());
-        } else if let Some(entry) = self.faults.quarantine.get_mut(&item) {
+        } else {
+            let entry = quarantined(&mut self.faults.quarantine, item);
             entry.content = Content::Unchanged;
             entry.certainty = certainty;
             self.update_desired_item(item);
@@ -414,9 +413,8 @@ impl Reconciler {
                 entry.retry_at = now;
                 ended.push(*item);
             }
-            let Some(search) = entry.search.take() else { return true };
+            let (Item::Write(name), Some(search)) = (*item, entry.search.take()) else { return true };
             ended.push(*item);
-            let Item::Write(name) = *item else { return true };
             let left_out = search.result();
             let found = left_out.is_some();
             entry.content = reduced(self.desired.graph.definition(name), left_out);
@@ -497,6 +495,16 @@ impl Reconciler {
             Item::Delete(name) => chains.desired(name).is_none() && chains.observed(name).is_some(),
         });
     }
+}
+
+#[expect(clippy::expect_used, reason = "groups are refused in an isolation")]
+fn under_way(isolation: &mut Option<Isolation>) -> &mut Isolation {
+    isolation.as_mut().expect("an isolation is under way")
+}
+
+#[expect(clippy::expect_used, reason = "only refused items are searched, or left alone")]
+fn quarantined(quarantine: &mut BTreeMap<Item, Quarantined>, item: Item) -> &mut Quarantined {
+    quarantine.get_mut(&item).expect("the item was refused")
 }
 
 /// A chain without some openings, if that is known to be accepted, or a stand-in.

@@ -79,6 +79,11 @@ impl Cycle {
     }
 }
 
+#[expect(clippy::expect_used, reason = "reports are of plans of a cycle")]
+fn under_way(cycle: &mut Option<Cycle>) -> &mut Cycle {
+    cycle.as_mut().expect("a cycle is under way")
+}
+
 /// One of these, or the other.
 enum Step {
     Do(Plan),
@@ -263,9 +268,8 @@ impl Reconciler {
         self.prune_quarantine();
         self.kernel.knowledge = Knowledge::Current;
         self.kernel.hook_texts_stale = false;
-        if let Some(cycle) = &mut self.round.cycle {
-            (cycle.save_retries, cycle.save_delay) = (SAVE_RETRIES, FIRST_SAVE_DELAY);
-        }
+        let cycle = under_way(&mut self.round.cycle);
+        (cycle.save_retries, cycle.save_delay) = (SAVE_RETRIES, FIRST_SAVE_DELAY);
         let found = self.pending_items();
         let clobbered = found.iter().filter(|item| known.binary_search(item).is_err()).count();
         if clobbered > 0 && self.stats.restore_calls > 0 {
@@ -280,7 +284,7 @@ impl Reconciler {
     fn save_failed(&mut self, now: Duration, error: CommandError) {
         let (table, family) = (self.config.table, self.config.family);
         tracing::debug!(%table, %family, %error, "Reading a table failed");
-        let Some(cycle) = &mut self.round.cycle else { return };
+        let cycle = under_way(&mut self.round.cycle);
         if cycle.save_retries == 0 {
             self.round.failure = Some(TableError::Save { table, family, error });
             return;
@@ -328,7 +332,7 @@ impl Reconciler {
         let (table, family) = (self.config.table, self.config.family);
         let may_isolate = self.config.purpose == Purpose::Enforce && may_be_a_chains_fault(&error);
         self.faults.failed_as_a_whole |= !may_isolate;
-        let Some(cycle) = &mut self.round.cycle else { return };
+        let cycle = under_way(&mut self.round.cycle);
         tracing::debug!(%table, %family, %error, "Writing a table failed");
         if self.faults.isolation.is_some() && may_isolate {
             let delay = self.group_refused(now, &error);

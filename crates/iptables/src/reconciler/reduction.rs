@@ -39,11 +39,10 @@ impl Search {
         self.left_out = Some(left_out);
     }
 
-    /// What the next version to be tried lacks; `None` if nothing is left to be tried.
+    /// Openings that the next version to be tried lacks; `None` if nothing is left to be tried. The caller reports the outcome
+    /// before it asks for the next version.
     pub(super) fn candidate(&mut self) -> Option<BTreeSet<u32>> {
-        if self.trials == 0 {
-            return None;
-        }
+        self.trials = self.trials.checked_sub(1)?;
         let Some(left_out) = self.left_out.clone() else { return Some(self.all.clone()) };
         loop {
             let group = self.groups.last()?;
@@ -57,21 +56,19 @@ impl Search {
     }
 
     /// The candidate was accepted.
+    #[expect(clippy::expect_used, reason = "a candidate lacks all openings, or those of one group less")]
     pub(super) fn accepted(&mut self) {
-        self.trials = self.trials.saturating_sub(1);
         match &mut self.left_out {
             None => self.begin(self.all.clone()),
             Some(left_out) => {
-                for number in self.groups.pop().unwrap_or_default() {
-                    left_out.remove(&number);
-                }
+                let group = self.groups.pop().expect("the candidate was of a group");
+                left_out.retain(|number| !group.contains(number));
             }
         }
     }
 
     /// The candidate was refused.
     pub(super) fn refused(&mut self) {
-        self.trials = self.trials.saturating_sub(1);
         if self.left_out.is_some() {
             self.narrow();
         } else {
@@ -85,8 +82,9 @@ impl Search {
         self.left_out
     }
 
+    #[expect(clippy::expect_used, reason = "a candidate lacks all openings, or those of one group less")]
     fn narrow(&mut self) {
-        let Some(mut group) = self.groups.pop() else { return };
+        let mut group = self.groups.pop().expect("the candidate was of a group");
         if group.len() > 1 {
             let half = group.split_off(group.len() / 2);
             self.groups.extend([group, half]);
