@@ -28,7 +28,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// 1, 2, 4 ms, …
 fn pause(failures: u32) -> Duration {
-    FIRST_PAUSE * 2u32.saturating_pow(failures.saturating_sub(1).min(16))
+    FIRST_PAUSE * 2u32.pow(failures.clamp(1, 17) - 1)
 }
 
 /// Short pauses for the attempts within a round, then 1, 2, 4 … 60 s.

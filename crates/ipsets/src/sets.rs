@@ -434,15 +434,14 @@ impl IpSets {
         result
     }
 
+    #[expect(clippy::expect_used, reason = "members are edited of sets that are wanted")]
     fn edit(
         state: &mut SetState,
         family: Family,
         members: impl IntoIterator<Item = impl Into<Member>>,
         wanted: bool,
     ) -> Result<(), UpdateError> {
-        let Some(spec) = state.desired else {
-            return Ok(());
-        };
+        let spec = state.desired.expect("the set is wanted");
         let mut bad = None;
         let mut count = 0;
         for member in members {

@@ -31,8 +31,9 @@ impl RuleHash {
 
     /// The text.
     #[must_use]
+    #[expect(clippy::expect_used, reason = "hashes are made of base64url characters")]
     pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).unwrap_or_default()
+        std::str::from_utf8(&self.0).expect("a hash is base64url")
     }
 }
 

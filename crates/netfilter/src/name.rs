@@ -66,6 +66,9 @@ impl ChainPrefix {
 /// well, so that nobody can choose an id that looks like the hash of another
 /// (`libcalico-go/lib/hash/unique_id.go`).
 ///
+/// # Panics
+/// If the prefix leaves no room for a hash.
+///
 /// ```
 /// use tortie_netfilter::limited_id;
 /// assert_eq!(limited_id("cali-fw-", "eth0", 28), "cali-fw-eth0");
@@ -81,9 +84,11 @@ pub fn limited_id(prefix: &str, id: &str, max: usize) -> String {
     format!("{prefix}{id}")
 }
 
+#[expect(clippy::expect_used, reason = "prefixes are constants of the callers")]
 fn hashed_id(prefix: &str, id: &str, max: usize) -> String {
     let mut hash = URL_SAFE_NO_PAD.encode(Sha256::digest(id));
-    hash.truncate(max.saturating_sub(prefix.len() + 1));
+    let room = max.checked_sub(prefix.len() + 1);
+    hash.truncate(room.expect("a prefix leaves room for a hash"));
     format!("{prefix}_{hash}")
 }
 

@@ -31,5 +31,5 @@ pub fn ip_set_name(family: Family, id: &IpSetId) -> Result<IpSetName, InvalidNam
     }
     let prefix = main_prefix(family);
     let cut = text.len().min(IpSetName::MAX_LEN - prefix.len());
-    IpSetName::new(&[prefix, text.get(..cut).unwrap_or_default()].concat()).map_err(|_| invalid())
+    IpSetName::new(&[prefix, text.split_at(cut).0].concat()).map_err(|_| invalid())
 }
