@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::map::edges::Anchor;
-use crate::map::layout::{Crowd, access};
+use crate::map::layout::{Crowd, Site, access};
 use crate::map::names::Group;
 use crate::map::picture::Map;
 use crate::map::svg::Describe;
@@ -47,15 +47,15 @@ pub fn dot(map: &Map, describe: &Describe<'_>) -> String {
         }
         out.push_str("  }\n");
     }
-    let crowds = map.edges.iter().flat_map(|edge| [Crowd::of(edge.from, true), Crowd::of(edge.to, false)]);
-    for crowd in crowds.flatten().collect::<BTreeSet<Crowd>>() {
+    let sites = map.edges.iter().flat_map(|edge| [Site::of(edge.from, true), Site::of(edge.to, false)]);
+    for crowd in sites.filter_map(Site::crowd).collect::<BTreeSet<Crowd>>() {
         let _ = writeln!(out, "  {} [label={}, style=dashed];", id_of(crowd), quoted(crowd.title()));
     }
     for edge in &map.edges {
-        let end = |anchor: Anchor, is_source: bool| match anchor {
-            Anchor::Node(number) => format!("node{number}"),
-            Anchor::Group(number) => format!("group{number}"),
-            _ => Crowd::of(anchor, is_source).map_or_else(String::new, |crowd| id_of(crowd).to_owned()),
+        let end = |anchor: Anchor, is_source: bool| match Site::of(anchor, is_source) {
+            Site::Node(number) => format!("node{number}"),
+            Site::Group(number) => format!("group{number}"),
+            Site::Crowd(crowd) => id_of(crowd).to_owned(),
         };
         let by: Vec<String> = edge.deciders.iter().map(|decider| describe(&decider.by, decider.direction)).collect();
         let style = if edge.is_part { ", style=dashed" } else { "" };

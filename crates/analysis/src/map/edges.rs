@@ -127,6 +127,7 @@ fn lets_through(ruling: &Ruling, passing: &[Passing]) -> bool {
 }
 
 /// All edges, and which nodes are to be shown.
+#[expect(clippy::indexing_slicing, reason = "edges are between nodes that are numbered by their places")]
 pub(crate) fn edges(
     nodes: &[Node],
     groups: usize,
@@ -184,7 +185,7 @@ pub(crate) fn edges(
     let mut shown: Vec<bool> = nodes.iter().map(|node| whole && !node.is_networks() || node.is_wanted).collect();
     for anchor in edges.iter().flat_map(|edge| [edge.from, edge.to]) {
         match anchor {
-            Anchor::Node(number) => shown.iter_mut().skip(number).take(1).for_each(|shown| *shown = true),
+            Anchor::Node(number) => shown[number] = true,
             Anchor::Group(group) if nodes.iter().any(|node| node.group == group && node.is_networks()) => {
                 shown
                     .iter_mut()
@@ -206,7 +207,7 @@ pub(crate) fn edges(
 /// Those of nodes that let something but not everything through, whoever their peer is.
 fn with_everybody(nodes: &[Node], shown: &[bool], reachability: &mut Reachability<'_>, pairs: &mut Pairs) -> Vec<Edge> {
     let mut edges = Vec::new();
-    for (number, node) in nodes.iter().enumerate().filter(|(number, _)| shown.get(*number) == Some(&true)) {
+    for ((number, node), _) in nodes.iter().enumerate().zip(shown).filter(|(_, shown)| **shown) {
         for direction in [Direction::Ingress, Direction::Egress] {
             let Access::Some(label) = node.access(direction) else { continue };
             let mut deciders = Vec::new();
@@ -274,7 +275,7 @@ fn between(
     times.into_iter().map(|(part, times)| (part, times < ends.len())).collect()
 }
 
-/// Which nodes are together.
+/// Which nodes are together. Nodes and groups are numbered by their places.
 struct Covers<'a> {
     nodes: &'a [Node],
     /// How many nodes each group has.
@@ -284,14 +285,15 @@ struct Covers<'a> {
     namespaces: usize,
 }
 
+#[expect(clippy::indexing_slicing, reason = "nodes and groups are numbered by their places")]
 impl<'a> Covers<'a> {
     fn new(nodes: &'a [Node], groups: usize) -> Self {
         let mut sizes = vec![0; groups];
         let mut of_pods = vec![false; groups];
         let mut pods = 0;
         for node in nodes {
-            sizes.iter_mut().skip(node.group).take(1).for_each(|size| *size += 1);
-            of_pods.iter_mut().skip(node.group).take(1).for_each(|is| *is = !node.is_networks());
+            sizes[node.group] += 1;
+            of_pods[node.group] = !node.is_networks();
             pods += usize::from(!node.is_networks());
         }
         Self { nodes, sizes, pods, namespaces: of_pods.iter().filter(|is| **is).count() }
@@ -309,7 +311,7 @@ impl<'a> Covers<'a> {
     /// All sources with those destinations that are at the end of an edge.
     fn pairs(&self, from: Anchor, to: Anchor, destinations: &[usize]) -> impl Iterator<Item = (&'a Node, &'a Node)> {
         let sources = self.nodes.iter().enumerate().filter(move |(number, node)| self.is_at(from, *number, node));
-        let destinations = destinations.iter().filter_map(|number| Some((*number, self.nodes.get(*number)?)));
+        let destinations = destinations.iter().map(|number| (*number, &self.nodes[*number]));
         let destinations: Vec<_> = destinations.filter(|(number, node)| self.is_at(to, *number, node)).collect();
         sources.flat_map(move |(number, source)| {
             let others = destinations.clone().into_iter();
@@ -321,8 +323,8 @@ impl<'a> Covers<'a> {
     /// Few anchors that are these nodes, which are ascending. One may be missing that is at the other end.
     fn of(&self, numbers: &[usize], itself: Option<usize>) -> Vec<Anchor> {
         let missing = itself.filter(|itself| numbers.binary_search(itself).is_err());
-        let missing = missing.and_then(|itself| self.nodes.get(itself)).filter(|node| node.members.len() < 2);
-        let nodes = || numbers.iter().filter_map(|number| Some((*number, self.nodes.get(*number)?)));
+        let missing = missing.map(|itself| &self.nodes[itself]).filter(|node| node.members.len() < 2);
+        let nodes = || numbers.iter().map(|number| (*number, &self.nodes[*number]));
         let pods = nodes().filter(|(_, node)| !node.is_networks()).count();
         let mut anchors = Vec::new();
         let missing_pods = usize::from(missing.is_some_and(|node| !node.is_networks()));
@@ -332,11 +334,11 @@ impl<'a> Covers<'a> {
         }
         let rest: Vec<(usize, &Node)> = nodes().filter(|(_, node)| !has_all || node.is_networks()).collect();
         for together in rest.chunk_by(|(_, one), (_, other)| one.group == other.group) {
-            let Some((_, first)) = together.first() else { continue };
-            let absent = usize::from(missing.is_some_and(|node| node.group == first.group));
-            let is_whole = self.sizes.get(first.group) == Some(&(together.len() + absent));
+            let group = together[0].1.group;
+            let absent = usize::from(missing.is_some_and(|node| node.group == group));
+            let is_whole = self.sizes[group] == together.len() + absent;
             if is_whole && together.len() > 1 {
-                anchors.push(Anchor::Group(first.group));
+                anchors.push(Anchor::Group(group));
             } else {
                 anchors.extend(together.iter().map(|(number, _)| Anchor::Node(*number)));
             }

@@ -97,17 +97,34 @@ pub struct Layout {
     pub(crate) curves: Vec<Curve>,
 }
 
-impl Crowd {
-    pub(crate) fn of(anchor: Anchor, is_source: bool) -> Option<Self> {
+/// The place of an end of an edge in a picture.
+pub(crate) enum Site {
+    Node(usize),
+    Group(usize),
+    Crowd(Crowd),
+}
+
+impl Site {
+    pub(crate) fn of(anchor: Anchor, is_source: bool) -> Self {
         match (anchor, is_source) {
-            (Anchor::Everybody, true) => Some(Self::FromEverybody),
-            (Anchor::Everybody, false) => Some(Self::ToEverybody),
-            (Anchor::AllPods, true) => Some(Self::FromAllPods),
-            (Anchor::AllPods, false) => Some(Self::ToAllPods),
-            (Anchor::Group(_) | Anchor::Node(_), _) => None,
+            (Anchor::Node(number), _) => Self::Node(number),
+            (Anchor::Group(number), _) => Self::Group(number),
+            (Anchor::Everybody, true) => Self::Crowd(Crowd::FromEverybody),
+            (Anchor::Everybody, false) => Self::Crowd(Crowd::ToEverybody),
+            (Anchor::AllPods, true) => Self::Crowd(Crowd::FromAllPods),
+            (Anchor::AllPods, false) => Self::Crowd(Crowd::ToAllPods),
         }
     }
 
+    pub(crate) fn crowd(self) -> Option<Crowd> {
+        match self {
+            Self::Crowd(crowd) => Some(crowd),
+            Self::Node(_) | Self::Group(_) => None,
+        }
+    }
+}
+
+impl Crowd {
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::FromEverybody => "anybody",
@@ -132,16 +149,16 @@ pub(crate) fn access(node: &Node) -> String {
     format!("in: {} · out: {}", word(&node.ingress), word(&node.egress))
 }
 
-/// A text with at most so many letters.
+/// A text with at most so many letters, of which there must be one.
 pub(crate) fn short(text: &str, letters: usize) -> String {
     if text.chars().count() <= letters {
         return text.to_owned();
     }
-    text.chars().take(letters.saturating_sub(1)).chain(['…']).collect()
+    text.chars().take(letters - 1).chain(['…']).collect()
 }
 
 fn length(text: &str) -> f64 {
-    f64::from(u16::try_from(text.chars().count()).unwrap_or(u16::MAX))
+    text.chars().count() as f64
 }
 
 fn size(node: &Node) -> Rect {
@@ -152,6 +169,10 @@ fn size(node: &Node) -> Rect {
 
 /// Finds a place for everything.
 #[must_use]
+#[expect(
+    clippy::indexing_slicing,
+    reason = "nodes and blocks are numbered by their places, and crowds are those of edges"
+)]
 pub fn layout(map: &Map) -> Layout {
     let mut layout = Layout::default();
     let (insides, sizes): (Vec<_>, Vec<_>) =
@@ -160,35 +181,33 @@ pub fn layout(map: &Map) -> Layout {
     let mut blocks: Vec<Rect> = sizes;
     let mut crowds: BTreeMap<Crowd, usize> = BTreeMap::new();
     for edge in &map.edges {
-        for crowd in [Crowd::of(edge.from, true), Crowd::of(edge.to, false)].into_iter().flatten() {
+        for crowd in [Site::of(edge.from, true), Site::of(edge.to, false)].into_iter().filter_map(Site::crowd) {
             crowds.entry(crowd).or_insert_with(|| {
                 blocks.push(Rect { width: 92.0, height: 40.0, ..Rect::default() });
                 blocks.len() - 1
             });
         }
     }
-    let block = |anchor: Anchor, is_source: bool| match anchor {
-        Anchor::Group(group) => Some(group),
-        Anchor::Node(number) => map.nodes.get(number).map(|node| node.group),
-        _ => crowds.get(&Crowd::of(anchor, is_source)?).copied(),
+    let block = |anchor: Anchor, is_source: bool| match Site::of(anchor, is_source) {
+        Site::Group(group) => group,
+        Site::Node(number) => map.nodes[number].group,
+        Site::Crowd(crowd) => crowds[&crowd],
     };
     let arrows: Vec<Arrow> = map
         .edges
         .iter()
         .filter_map(|edge| {
-            let (from, to) = (block(edge.from, true)?, block(edge.to, false)?);
+            let (from, to) = (block(edge.from, true), block(edge.to, false));
             (from != to).then(|| Arrow { from, to, room: length(&short(&edge.label, 26)) * LETTER })
         })
         .collect();
     let placed = in_columns(&blocks, &arrows, GROUP_GAP);
     layout.groups = placed.rects.iter().take(map.groups.len()).copied().collect();
-    layout.crowds = crowds.iter().filter_map(|(crowd, block)| Some((*crowd, *placed.rects.get(*block)?))).collect();
+    layout.crowds = crowds.iter().map(|(crowd, block)| (*crowd, placed.rects[*block])).collect();
     layout.nodes = vec![Rect::default(); map.nodes.len()];
     for (rects, group) in insides.iter().zip(&layout.groups) {
         for (number, rect) in rects {
-            if let Some(place) = layout.nodes.get_mut(*number) {
-                *place = rect.moved(group.x, group.y);
-            }
+            layout.nodes[*number] = rect.moved(group.x, group.y);
         }
     }
     layout.curves = curves(map, &layout);
@@ -202,10 +221,10 @@ pub fn layout(map: &Map) -> Layout {
 }
 
 /// The nodes of a group within it, and how large it is.
+#[expect(clippy::indexing_slicing, reason = "groups are numbered by their places")]
 fn inside(map: &Map, group: usize) -> (Vec<(usize, Rect)>, Rect) {
-    let numbers: Vec<usize> =
-        map.nodes.iter().enumerate().filter(|(_, node)| node.group == group).map(|(number, _)| number).collect();
-    let sizes: Vec<Rect> = numbers.iter().filter_map(|number| map.nodes.get(*number)).map(size).collect();
+    let nodes = map.nodes.iter().enumerate().filter(|(_, node)| node.group == group);
+    let (numbers, sizes): (Vec<usize>, Vec<Rect>) = nodes.map(|(number, node)| (number, size(node))).unzip();
     let place = |anchor: Anchor| match anchor {
         Anchor::Node(number) => numbers.binary_search(&number).ok(),
         _ => None,
@@ -220,7 +239,7 @@ fn inside(map: &Map, group: usize) -> (Vec<(usize, Rect)>, Rect) {
         .collect();
     let placed = in_columns(&sizes, &arrows, NODE_GAP);
     let rects = numbers.iter().zip(placed.rects).map(|(number, rect)| (*number, rect.moved(PADDING, PADDING + NAME)));
-    let name = map.groups.get(group).map_or(0.0, |group| length(&group.title()) * 8.4 + 2.0 * PADDING + 30.0);
+    let name = length(&map.groups[group].title()) * 8.4 + 2.0 * PADDING + 30.0;
     let width = (placed.width + 2.0 * PADDING).max(name);
     (rects.collect(), Rect { width, height: placed.height + 2.0 * PADDING + NAME, ..Rect::default() })
 }

@@ -99,6 +99,7 @@ struct Draft<'a> {
 }
 
 /// The nodes of all parties, in the order of their groups, and the groups.
+#[expect(clippy::expect_used, reason = "groups are those of the drafts")]
 pub(crate) fn nodes(
     compiled: &Compiled<'_>,
     reachability: &mut Reachability<'_>,
@@ -115,7 +116,7 @@ pub(crate) fn nodes(
     let mut nodes: Vec<Node> = drafts
         .into_iter()
         .map(|draft| {
-            let group = groups.binary_search(&draft.group).unwrap_or_default();
+            let group = groups.binary_search(&draft.group).expect("each draft has its group among them");
             node(draft, group, compiled, reachability, names)
         })
         .collect();
@@ -158,7 +159,7 @@ fn drafts<'a>(parties: &'a [Party], names: &Names, folding: Folding, limit: usiz
         drafts.sort_by(|one, other| {
             (other.is_wanted, other.members.len(), &one.group).cmp(&(one.is_wanted, one.members.len(), &other.group))
         });
-        let rest = drafts.split_off(limit.saturating_sub(1));
+        let rest = drafts.split_off(limit.max(1) - 1);
         let mut last = Draft::new(Group::Namespace(format!("{} more namespaces", rest.len()).into()), false);
         for draft in rest {
             last.is_wanted |= draft.is_wanted;
@@ -251,23 +252,21 @@ fn access(parties: &[usize], direction: Direction, reachability: &mut Reachabili
 }
 
 /// Nodes of a group that are called the same get a label, or a number.
+#[expect(clippy::indexing_slicing, reason = "nodes are numbered by their places")]
 fn tell_apart(nodes: &mut [Node]) {
     let mut same: BTreeMap<(usize, String), Vec<usize>> = BTreeMap::new();
     for (number, node) in nodes.iter().enumerate() {
         same.entry((node.group, node.title.clone())).or_default().push(number);
     }
     for numbers in same.into_values().filter(|numbers| numbers.len() > 1) {
-        let labels: Vec<Vec<(String, String)>> =
-            numbers.iter().filter_map(|number| Some(nodes.get(*number)?.labels.clone())).collect();
+        let labels: Vec<Vec<(String, String)>> = numbers.iter().map(|number| nodes[*number].labels.clone()).collect();
         for (place, number) in numbers.iter().enumerate() {
-            let own = labels.get(place).into_iter().flatten();
             let others = || labels.iter().enumerate().filter(|(other, _)| *other != place).map(|(_, labels)| labels);
-            let telling = own.into_iter().find(|label| others().all(|labels| !labels.contains(label)));
-            let Some(node) = nodes.get_mut(*number) else { continue };
-            match telling {
-                Some((name, value)) => node.title += &format!(" {name}={value}"),
-                None => node.title += &format!(" #{}", place + 1),
-            }
+            let telling = labels[place].iter().find(|label| others().all(|labels| !labels.contains(label)));
+            nodes[*number].title += &match telling {
+                Some((name, value)) => format!(" {name}={value}"),
+                None => format!(" #{}", place + 1),
+            };
         }
     }
 }

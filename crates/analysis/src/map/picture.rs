@@ -106,8 +106,9 @@ impl<'a> Kept<'a> {
         things.retain(|_| kept.next() == Some(&true));
     }
 
+    #[expect(clippy::indexing_slicing, reason = "things are numbered by their places")]
     fn number(&self, before: usize) -> usize {
-        self.numbers.get(before).copied().unwrap_or_default()
+        self.numbers[before]
     }
 }
 
@@ -224,15 +225,17 @@ impl Map {
 
     /// Keeps the tiers that decide something.
     fn keep_tiers(&mut self) {
-        let used: Vec<usize> =
-            (0..self.tiers.len()).filter(|tier| self.edges.iter().any(|edge| edge.tiers.contains(tier))).collect();
-        for edge in &mut self.edges {
-            edge.tiers = edge.tiers.iter().filter_map(|tier| used.binary_search(tier).ok()).collect();
+        let decides = |tier: usize| self.edges.iter().any(|edge| edge.tiers.contains(&tier));
+        let tiers: Vec<bool> = (0..self.tiers.len()).map(decides).collect();
+        let tiers = Kept::new(&tiers);
+        tiers.keep(&mut self.tiers);
+        for tier in self.edges.iter_mut().flat_map(|edge| &mut edge.tiers) {
+            *tier = tiers.number(*tier);
         }
-        self.tiers = used.iter().filter_map(|tier| self.tiers.get(*tier).cloned()).collect();
     }
 
     /// Notes what all ends say to each other, if no node stands for several.
+    #[expect(clippy::expect_used, clippy::indexing_slicing, reason = "ends get their numbers here")]
     fn say(&mut self, reachability: &mut Reachability<'_>) {
         let single: Vec<Option<usize>> = self
             .nodes
@@ -250,7 +253,7 @@ impl Map {
                     let said = node.and_then(|node| reachability.said(node, direction, (*peer)?));
                     let said = said.map(|id| {
                         *numbers.entry(id).or_insert_with(|| {
-                            let passing = reachability.passing_number(id).unwrap_or_default();
+                            let passing = reachability.passing_number(id).expect("the number is of this reachability");
                             self.ends.push(End { rulings: reachability.rulings(id).to_vec(), passing });
                             self.ends.len() - 1
                         })
@@ -266,12 +269,11 @@ impl Map {
         for from in 0..self.nodes.len() {
             for to in 0..self.nodes.len() {
                 let [egress, ingress] = self.both(from, to);
-                let number = |end: Option<usize>| Some(self.ends.get(end?)?.passing);
-                let key = [number(egress), number(ingress)];
+                let key = [egress, ingress].map(|end| end.map(|end| self.ends[end].passing));
                 if key == [None, None] || self.passing.contains_key(&key) {
                     continue;
                 }
-                let [egress, ingress] = [egress, ingress].map(|end| ids.get(&end?).copied());
+                let [egress, ingress] = [egress, ingress].map(|end| end.map(|end| ids[&end]));
                 let passing = reachability.passing(egress, ingress);
                 self.passing.insert(key, label(&passing, reachability.unrestricted(), false));
             }

@@ -25,20 +25,23 @@ pub type Describe<'a> = dyn Fn(&DecidedBy, Direction) -> String + 'a;
 
 impl Map {
     /// What an edge begins or ends at: `shop/web`, `shop/*`, `all pods`, `anybody`.
+    ///
+    /// # Panics
+    /// If this picture has no such node or group.
     #[must_use]
+    #[expect(clippy::indexing_slicing, reason = "as with any index")]
     pub fn name(&self, anchor: Anchor) -> String {
-        let group = |group: usize| self.groups.get(group);
         match anchor {
             Anchor::Everybody => "anybody".to_owned(),
             Anchor::AllPods => "all pods".to_owned(),
-            Anchor::Group(number) => match group(number) {
-                Some(Group::Namespace(name)) => format!("{name}/*"),
-                Some(Group::Networks) | None => "all networks".to_owned(),
+            Anchor::Group(number) => match &self.groups[number] {
+                Group::Namespace(name) => format!("{name}/*"),
+                Group::Networks => "all networks".to_owned(),
             },
             Anchor::Node(number) => {
-                let Some(node) = self.nodes.get(number) else { return String::new() };
-                match group(node.group) {
-                    Some(Group::Namespace(name)) if !name.is_empty() => format!("{name}/{}", node.title),
+                let node = &self.nodes[number];
+                match &self.groups[node.group] {
+                    Group::Namespace(name) if !name.is_empty() => format!("{name}/{}", node.title),
                     _ => node.title.clone(),
                 }
             }

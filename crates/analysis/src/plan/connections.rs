@@ -187,7 +187,8 @@ impl<'a> View<'a> {
         Self { difference, names, networks: difference.parties.iter().map(count).sum() }
     }
 
+    #[expect(clippy::indexing_slicing, reason = "parties are numbered by their places")]
     fn ends(&self, parties: &[usize]) -> Ends {
-        self.names.ends(parties.iter().filter_map(|party| self.difference.parties.get(*party)), self.networks)
+        self.names.ends(parties.iter().map(|party| &self.difference.parties[*party]), self.networks)
     }
 }

@@ -135,6 +135,7 @@ pub(crate) fn of_claims<'u>(objects: impl Iterator<Item = &'u Update>) -> BTreeS
 }
 
 /// What policies of a state have no effect.
+#[expect(clippy::expect_used, reason = "tables are compiled from the policies that were told")]
 pub(crate) fn of_policies(
     written: &BTreeMap<PolicyId, &Policy>,
     told: &Told,
@@ -149,8 +150,8 @@ pub(crate) fn of_policies(
     }
     let unused = compiled.unused();
     for rules in unused.rules.chunk_by(|one, other| one.policy == other.policy) {
-        let Some(id) = rules.first().map(|rule| &rule.policy) else { continue };
-        let Some(policy) = told.policies.get(id) else { continue };
+        let id = &rules.first().expect("chunks have at least one rule").policy;
+        let policy = told.policies.get(id).expect("the policy of a compiled rule was told");
         let is_idle = unused.policies.contains(id);
         for rule in rules {
             let (policy_id, direction, index) = (id.clone(), rule.direction, rule.index);
@@ -159,12 +160,9 @@ pub(crate) fn of_policies(
                 Direction::Egress => &policy.outbound,
             };
             let is_empty = |set: &IpSetId| told.set_sizes.get(set) == Some(&0);
-            let selects_nothing = list.iter().nth(index).is_some_and(|view| {
-                [&view.sets.src, &view.sets.dst, &view.sets.dst_ip_ports]
-                    .into_iter()
-                    .flat_map(|sets| sets.iter())
-                    .any(is_empty)
-            });
+            let sets = list.iter().nth(index).expect("rules are numbered by their places").sets;
+            let selects_nothing =
+                [&sets.src, &sets.dst, &sets.dst_ip_ports].into_iter().flat_map(|sets| sets.iter()).any(is_empty);
             findings.insert(match rule.why {
                 _ if selects_nothing => Finding::RuleSelectsNothing { policy: policy_id, direction, index },
                 Unused::NeverDecides if is_idle => Finding::Shadowed { policy: policy_id },

@@ -143,6 +143,7 @@ impl OneNode {
     }
 
     /// Returns the denied endpoints whose state differs from the one returned before, as their own nodes have them.
+    #[expect(clippy::expect_used, reason = "the graph has the endpoints that are among the objects")]
     fn corrected(&mut self) -> BTreeMap<WorkloadEndpointId, WorkloadEndpointState> {
         if self.denied.is_empty() {
             return BTreeMap::new();
@@ -164,7 +165,8 @@ impl OneNode {
             .collect();
         let mut changed = BTreeMap::new();
         for (id, denied) in &mut self.denied {
-            let state = on_own_node(&denied.state, contests.remove(id), states.get(id).copied().unwrap_or_default());
+            let own_state = *states.get(id).expect("a denied endpoint is among the objects");
+            let state = on_own_node(&denied.state, contests.remove(id), own_state);
             if denied.corrected.as_ref() != Some(&state) {
                 denied.corrected = Some(state.clone());
                 changed.insert(id.clone(), state);
@@ -212,12 +214,13 @@ fn is_denied(state: &WorkloadEndpointState) -> bool {
 }
 
 /// The state of a denied endpoint with the contest of its own node, if there is one there.
+#[expect(clippy::expect_used, reason = "only endpoints with a contest are denied")]
 fn on_own_node(denied: &WorkloadEndpointState, contest: Option<Contest>, state: AdminState) -> WorkloadEndpointState {
     let mut corrected = denied.clone();
     if contest.is_none() {
         Arc::make_mut(&mut corrected.endpoint).state = state;
     }
-    let mut computed = corrected.computed.take().unwrap_or_default();
+    let mut computed = corrected.computed.take().expect("a denied endpoint has a contest");
     computed.contest = contest;
     corrected.computed = (*computed != Default::default()).then_some(computed);
     corrected

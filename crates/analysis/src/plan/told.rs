@@ -18,15 +18,16 @@ pub(crate) struct Told {
 }
 
 impl Told {
+    #[expect(clippy::expect_used, reason = "the graph sends a set before its changes, and removes members of it only")]
     pub(crate) fn note(&mut self, update: &DesiredUpdate) {
         match update {
             DesiredUpdate::Policy(id, policy) => drop(self.policies.insert(id.clone(), policy.clone())),
             DesiredUpdate::PolicyRemove(id) => drop(self.policies.remove(id)),
             DesiredUpdate::IpSet(set) => drop(self.set_sizes.insert(set.id.clone(), set.members.len())),
             DesiredUpdate::IpSetDelta(delta) => {
-                if let Some(size) = self.set_sizes.get_mut(&delta.id) {
-                    *size = (*size + delta.added.len()).saturating_sub(delta.removed.len());
-                }
+                let size = self.set_sizes.get_mut(&delta.id).expect("the set was sent");
+                *size =
+                    (*size + delta.added.len()).checked_sub(delta.removed.len()).expect("removed members were sent");
             }
             DesiredUpdate::IpSetRemove(id) => drop(self.set_sizes.remove(id)),
             DesiredUpdate::WorkloadEndpoint(id, state) => {

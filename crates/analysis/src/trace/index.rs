@@ -46,9 +46,10 @@ struct Lengths {
 }
 
 impl Lengths {
+    #[expect(clippy::expect_used, reason = "networks are forgotten that were entered")]
     fn set(&mut self, length: u8, is_there: bool) {
         let count = self.counts.entry(length).or_default();
-        *count = if is_there { *count + 1 } else { count.saturating_sub(1) };
+        *count = if is_there { *count + 1 } else { count.checked_sub(1).expect("the network was counted") };
         if *count == 0 {
             self.present.remove(&length);
         } else {
@@ -59,6 +60,9 @@ impl Lengths {
 
 impl Places {
     /// Takes what an object was, and what it is. Objects that have no addresses are ignored.
+    ///
+    /// # Panics
+    /// If `before` is not the state of the object that was given last.
     pub fn replace(&mut self, before: Option<&Update>, after: &Update) {
         for (update, is_there) in before.map(|before| (before, false)).into_iter().chain([(after, true)]) {
             match update {
@@ -129,38 +133,41 @@ impl Places {
         self.workloads.keys().map(|name| &**name)
     }
 
+    #[expect(clippy::expect_used, reason = "objects are forgotten that were entered")]
     fn set(&mut self, address: IpAddr, place: &Place, is_there: bool) {
         let places = self.places.entry(address).or_default();
-        match places.iter().position(|other| other == place) {
+        if is_there {
             // A node may say an address in several fields, and its host endpoints as well: each counts.
-            _ if is_there => places.push(place.clone()),
-            Some(at) => drop(places.remove(at)),
-            None => {}
+            places.push(place.clone());
+            return;
         }
+        let at = places.iter().position(|other| other == place);
+        places.remove(at.expect("an address is forgotten as often as it was entered"));
         if places.is_empty() {
             self.places.remove(&address);
         }
     }
 
     /// An endpoint whose addresses the platform confirmed comes before those that only claim them.
+    #[expect(clippy::expect_used, reason = "the endpoint was just entered with its addresses")]
     fn put_first(&mut self, endpoint: &WorkloadEndpoint, key: &WorkloadEndpointKey) {
         for address in workload_addresses(endpoint) {
-            let Some(places) = self.places.get_mut(&address) else { continue };
+            let places = self.places.get_mut(&address).expect("the address was entered");
             let own = |place: &Place| matches!(place, Place::Workload(other) if other == key);
-            if let Some(at) = places.iter().position(own) {
-                let own = places.remove(at);
-                places.insert(0, own);
-            }
+            let own = places.remove(places.iter().position(own).expect("the endpoint was entered at its address"));
+            places.insert(0, own);
         }
     }
 
+    #[expect(clippy::expect_used, reason = "network sets are forgotten that were entered")]
     fn set_network(&mut self, net: Cidr, name: &NetworkSetName, is_there: bool) {
         let net = net.masked();
         let names = self.network_sets.entry(net).or_default();
-        match names.iter().position(|other| other == name) {
-            _ if is_there => names.push(name.clone()),
-            Some(at) => drop(names.remove(at)),
-            None => {}
+        if is_there {
+            names.push(name.clone());
+        } else {
+            let at = names.iter().position(|other| other == name);
+            names.remove(at.expect("a network is forgotten as often as it was entered"));
         }
         if names.is_empty() {
             self.network_sets.remove(&net);
@@ -169,12 +176,13 @@ impl Places {
         lengths.set(net.prefix_len(), is_there);
     }
 
+    #[expect(clippy::expect_used, reason = "endpoints are forgotten that were entered")]
     fn set_name(&mut self, key: &WorkloadEndpointKey, is_there: bool) {
         if is_there {
             self.workloads.entry(key.workload().into()).or_default().push(key.clone());
             return;
         }
-        let Some(keys) = self.workloads.get_mut(key.workload()) else { return };
+        let keys = self.workloads.get_mut(key.workload()).expect("the endpoint was entered by its workload");
         keys.retain(|other| other != key);
         if keys.is_empty() {
             self.workloads.remove(key.workload());

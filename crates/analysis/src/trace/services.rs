@@ -56,6 +56,9 @@ enum Reached {
 
 impl Services {
     /// Takes what an object was, and what it is. Objects that are no Services are ignored.
+    ///
+    /// # Panics
+    /// If `before` is not the state of the Service that was given last.
     pub fn replace(&mut self, before: Option<&Update>, after: &Update) {
         for (update, is_there) in before.map(|before| (before, false)).into_iter().chain([(after, true)]) {
             let Update::Service(name, Some(service)) = update else { continue };
@@ -100,6 +103,7 @@ impl Services {
 }
 
 /// Adds or removes one, in order. One that is told twice is there twice.
+#[expect(clippy::expect_used, reason = "Services are forgotten that were entered")]
 fn set<K: std::hash::Hash + Eq, V: Clone + Ord>(
     map: &mut AHashMap<K, SmallVec<[V; 1]>>,
     key: K,
@@ -114,10 +118,8 @@ fn set<K: std::hash::Hash + Eq, V: Clone + Ord>(
         values.insert(at, value.clone());
         return;
     }
-    let Some(values) = map.get_mut(&key) else { return };
-    if let Ok(at) = values.binary_search(value) {
-        values.remove(at);
-    }
+    let values = map.get_mut(&key).expect("the Service was entered");
+    values.remove(values.binary_search(value).expect("a Service is forgotten as often as it was entered"));
     if values.is_empty() {
         map.remove(&key);
     }

@@ -1,8 +1,10 @@
 //! Blocks in columns: each to the right of those that reach it, as far as that can be.
 
+#![expect(clippy::indexing_slicing, reason = "blocks and columns are numbered by their places")]
+
 use super::Rect;
 
-/// Something passes from a block to another.
+/// Something passes from a block to another, not to itself.
 pub(super) struct Arrow {
     pub(super) from: usize,
     pub(super) to: usize,
@@ -28,24 +30,19 @@ const MAX_ASPECT: f64 = 2.6;
 const SWEEPS: usize = 4;
 
 pub(super) fn in_columns(sizes: &[Rect], arrows: &[Arrow], gap: f64) -> Placed {
-    let mut neighbours = Neighbours::new(sizes.len(), arrows);
+    let neighbours = Neighbours::new(sizes.len(), arrows);
     let ranks = ranks(&neighbours);
-    neighbours.ignore_loops();
     let connected = |block: &usize| neighbours.count(*block) > 0;
     let columns = ranks.iter().enumerate().filter(|(block, _)| connected(block)).map(|(_, rank)| rank + 1).max();
     let mut columns: Vec<Vec<usize>> = vec![Vec::new(); columns.unwrap_or(0)];
     for (block, rank) in ranks.iter().enumerate().filter(|(block, _)| connected(block)) {
-        if let Some(column) = columns.get_mut(*rank) {
-            column.push(block);
-        }
+        columns[*rank].push(block);
     }
     let ranks = merge(&mut columns, sizes, gap, ranks);
     let alone: Vec<usize> = (0..sizes.len()).filter(|block| !connected(block)).collect();
     put_in_order(&mut columns, &neighbours);
 
-    let height = |blocks: &[usize]| {
-        blocks.iter().filter_map(|block| sizes.get(*block)).map(|size| size.height + gap).sum::<f64>()
-    };
+    let height = |blocks: &[usize]| blocks.iter().map(|block| sizes[*block].height + gap).sum::<f64>();
     let area: f64 = sizes.iter().map(|size| (size.width + gap) * (size.height + gap)).sum();
     let target =
         (area / ASPECT).sqrt().max(columns.iter().map(|column| height(column)).fold(0.0, f64::max).min(1200.0));
@@ -53,10 +50,8 @@ pub(super) fn in_columns(sizes: &[Rect], arrows: &[Arrow], gap: f64) -> Placed {
     let mut spans: Vec<(Vec<Vec<usize>>, f64)> = Vec::new();
     for (rank, column) in columns.iter().enumerate() {
         let room = arrows.iter().filter(|arrow| {
-            ranks
-                .get(arrow.from)
-                .zip(ranks.get(arrow.to))
-                .is_some_and(|(from, to)| from.min(to) <= &rank && from.max(to) == &(rank + 1))
+            let (from, to) = (ranks[arrow.from], ranks[arrow.to]);
+            from.min(to) <= rank && from.max(to) == rank + 1
         });
         let room = room.map(|arrow| arrow.room + 44.0).fold(COLUMN_GAP, f64::max).min(MAX_COLUMN_GAP);
         let is_last = rank + 1 == columns.len();
@@ -69,7 +64,7 @@ pub(super) fn in_columns(sizes: &[Rect], arrows: &[Arrow], gap: f64) -> Placed {
             let mut y = (tallest - height(part)) / 2.0;
             let mut width: f64 = 0.0;
             for block in part {
-                let Some(rect) = placed.rects.get_mut(*block) else { continue };
+                let rect = &mut placed.rects[*block];
                 (rect.x, rect.y) = (x, y);
                 y += rect.height + gap;
                 width = width.max(rect.width);
@@ -83,21 +78,22 @@ pub(super) fn in_columns(sizes: &[Rect], arrows: &[Arrow], gap: f64) -> Placed {
 }
 
 /// Has neighbouring columns be one, those that are shortest together first, until all is not too wide for its height.
+#[expect(clippy::expect_used, reason = "a few columns are never merged")]
 fn merge(columns: &mut Vec<Vec<usize>>, sizes: &[Rect], gap: f64, mut ranks: Vec<usize>) -> Vec<usize> {
-    let of = |column: &[usize]| column.iter().filter_map(|block| sizes.get(*block)).copied().collect::<Vec<Rect>>();
-    let height = |column: &[usize]| of(column).iter().map(|size| size.height + gap).sum::<f64>();
-    let width = |column: &[usize]| of(column).iter().map(|size| size.width + MAX_COLUMN_GAP * 0.7).fold(0.0, f64::max);
+    let height = |column: &[usize]| column.iter().map(|block| sizes[*block].height + gap).sum::<f64>();
+    let width =
+        |column: &[usize]| column.iter().map(|block| sizes[*block].width + MAX_COLUMN_GAP * 0.7).fold(0.0, f64::max);
     loop {
         let tallest = columns.iter().map(|column| height(column)).fold(0.0, f64::max);
         let wide: f64 = columns.iter().map(|column| width(column)).sum();
         if columns.len() <= FEW_COLUMNS || wide < tallest * MAX_ASPECT {
             return ranks;
         }
-        let together = |at: &usize| columns.iter().skip(*at).take(2).map(|column| height(column)).sum::<f64>();
+        let together = |at: &usize| columns[*at..*at + 2].iter().map(|column| height(column)).sum::<f64>();
         let best = (0..columns.len() - 1).min_by(|one, other| together(one).total_cmp(&together(other)));
-        let Some(best) = best else { return ranks };
+        let best = best.expect("there are more than a few columns");
         let next = columns.remove(best + 1);
-        columns.iter_mut().skip(best).take(1).for_each(|column| column.extend(&next));
+        columns[best].extend(&next);
         ranks.iter_mut().filter(|rank| **rank > best).for_each(|rank| *rank -= 1);
     }
 }
@@ -108,7 +104,7 @@ fn rows(placed: &mut Placed, alone: &[usize], area: f64, gap: f64) {
     let mut y = if placed.height > 0.0 { placed.height + gap } else { 0.0 };
     let (mut x, mut tallest) = (0.0, 0.0_f64);
     for block in alone {
-        let Some(rect) = placed.rects.get_mut(*block) else { continue };
+        let rect = &mut placed.rects[*block];
         if x > 0.0 && x + rect.width > width {
             (x, y, tallest) = (0.0, y + tallest + gap, 0.0);
         }
@@ -127,17 +123,16 @@ fn cut(column: &[usize], target: f64, height: &impl Fn(&[usize]) -> f64, sizes: 
         return vec![column.to_vec()];
     }
     let parts = (total / target).ceil();
-    let (mut cut, mut reached) = (vec![Vec::new()], 0.0);
+    let (mut cut, mut part, mut reached) = (Vec::new(), Vec::new(), 0.0);
     for block in column {
         if reached > total / parts {
-            cut.push(Vec::new());
+            cut.push(std::mem::take(&mut part));
             reached = 0.0;
         }
-        reached += sizes.get(*block).map_or(0.0, |size| size.height + gap);
-        if let Some(last) = cut.last_mut() {
-            last.push(*block);
-        }
+        reached += sizes[*block].height + gap;
+        part.push(*block);
     }
+    cut.push(part);
     cut
 }
 
@@ -151,12 +146,8 @@ impl Neighbours {
     fn new(count: usize, arrows: &[Arrow]) -> Self {
         let mut neighbours = Self { out: vec![Vec::new(); count], into: vec![Vec::new(); count] };
         for Arrow { from, to, .. } in arrows {
-            if let Some(out) = neighbours.out.get_mut(*from) {
-                out.push(*to);
-            }
-            if let Some(into) = neighbours.into.get_mut(*to) {
-                into.push(*from);
-            }
+            neighbours.out[*from].push(*to);
+            neighbours.into[*to].push(*from);
         }
         for list in neighbours.out.iter_mut().chain(&mut neighbours.into) {
             list.sort_unstable();
@@ -165,18 +156,8 @@ impl Neighbours {
         neighbours
     }
 
-    fn ignore_loops(&mut self) {
-        for list in [&mut self.out, &mut self.into] {
-            list.iter_mut().enumerate().for_each(|(block, list)| list.retain(|other| *other != block));
-        }
-    }
-
-    fn of(list: &[Vec<usize>], block: usize) -> &[usize] {
-        list.get(block).map_or(&[], |list| list)
-    }
-
     fn count(&self, block: usize) -> usize {
-        Self::of(&self.out, block).len() + Self::of(&self.into, block).len()
+        self.out[block].len() + self.into[block].len()
     }
 }
 
@@ -186,29 +167,26 @@ fn ranks(neighbours: &Neighbours) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     // Who reaches more than reaches it is further to the left.
     order.sort_by_key(|block| {
-        let (out, into) =
-            (Neighbours::of(&neighbours.out, *block).len(), Neighbours::of(&neighbours.into, *block).len());
+        let (out, into) = (neighbours.out[*block].len(), neighbours.into[*block].len());
         (into.min(1), into.saturating_sub(out), std::cmp::Reverse(out), *block)
     });
     let order = finished(&order, neighbours);
     let mut position = vec![0; count];
-    order.iter().enumerate().for_each(|(at, block)| position.iter_mut().skip(*block).take(1).for_each(|own| *own = at));
+    order.iter().enumerate().for_each(|(at, block)| position[*block] = at);
     let mut ranks = vec![0_usize; count];
     for block in order {
-        let own = ranks.get(block).copied().unwrap_or_default();
-        for next in Neighbours::of(&neighbours.out, block) {
-            let is_forward = position.get(*next) > position.get(block);
-            if let Some(rank) = ranks.get_mut(*next).filter(|rank| is_forward && **rank <= own) {
-                *rank = own + 1;
+        for next in &neighbours.out[block] {
+            if position[*next] > position[block] {
+                ranks[*next] = ranks[*next].max(ranks[block] + 1);
             }
         }
     }
     // What only reaches others is straight before them.
     for block in 0..count {
-        if Neighbours::of(&neighbours.into, block).is_empty() {
-            let next = Neighbours::of(&neighbours.out, block).iter().filter_map(|next| ranks.get(*next)).min();
-            let rank = next.copied().unwrap_or_default().saturating_sub(1);
-            ranks.iter_mut().skip(block).take(1).for_each(|own| *own = rank);
+        if neighbours.into[block].is_empty() {
+            // All that it reaches is to the right of it.
+            let next = neighbours.out[block].iter().map(|next| ranks[*next]).min();
+            ranks[block] = next.map_or(0, |next| next - 1);
         }
     }
     ranks
@@ -219,17 +197,15 @@ fn finished(order: &[usize], neighbours: &Neighbours) -> Vec<usize> {
     let mut seen = vec![false; order.len()];
     let mut done = Vec::new();
     for start in order {
-        let mut stack = vec![(*start, 0)];
-        if seen.get(*start) == Some(&true) {
+        if std::mem::replace(&mut seen[*start], true) {
             continue;
         }
-        seen.iter_mut().skip(*start).take(1).for_each(|seen| *seen = true);
+        let mut stack = vec![(*start, 0)];
         while let Some((block, place)) = stack.pop() {
-            match Neighbours::of(&neighbours.out, block).get(place) {
+            match neighbours.out[block].get(place) {
                 Some(next) => {
                     stack.push((block, place + 1));
-                    if let Some(seen) = seen.get_mut(*next).filter(|seen| !**seen) {
-                        *seen = true;
+                    if !std::mem::replace(&mut seen[*next], true) {
                         stack.push((*next, 0));
                     }
                 }
@@ -246,9 +222,9 @@ fn put_in_order(columns: &mut [Vec<usize>], neighbours: &Neighbours) {
     let count = neighbours.out.len();
     let mut places = vec![0.0_f64; count];
     let note = |column: &[usize], places: &mut Vec<f64>| {
-        let size = f64::from(u32::try_from(column.len().max(1)).unwrap_or(u32::MAX));
-        for (place, block) in (0_u32..).zip(column) {
-            places.iter_mut().skip(*block).take(1).for_each(|own| *own = (f64::from(place) + 0.5) / size);
+        let size = column.len() as f64;
+        for (place, block) in column.iter().enumerate() {
+            places[*block] = (place as f64 + 0.5) / size;
         }
     };
     columns.iter().for_each(|column| note(column, &mut places));
@@ -258,15 +234,14 @@ fn put_in_order(columns: &mut [Vec<usize>], neighbours: &Neighbours) {
             column_numbers.reverse();
         }
         for number in column_numbers {
-            let Some(column) = columns.get_mut(number) else { continue };
+            let column = &mut columns[number];
             let mut keyed: Vec<(f64, usize)> = column
                 .iter()
                 .map(|block| {
-                    let around =
-                        Neighbours::of(&neighbours.into, *block).iter().chain(Neighbours::of(&neighbours.out, *block));
+                    let around = neighbours.into[*block].iter().chain(&neighbours.out[*block]);
                     let (mut sum, mut known) = (0.0, 0.0);
-                    for place in around.filter_map(|other| places.get(*other)) {
-                        sum += place;
+                    for other in around {
+                        sum += places[*other];
                         known += 1.0;
                     }
                     (if known > 0.0 { sum / known } else { 0.5 }, *block)

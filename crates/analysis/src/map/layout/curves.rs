@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Crowd, Curve, LETTER, Layout, Rect, length, short};
+use super::{Curve, LETTER, Layout, Rect, Site, length, short};
 use crate::map::edges::Anchor;
 use crate::map::picture::Map;
 
@@ -14,11 +14,12 @@ const PLACES: [f64; 7] = [0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74];
 /// What a line is attached to.
 type Side = (usize, bool);
 
-fn rect(layout: &Layout, anchor: Anchor, is_source: bool) -> Option<Rect> {
-    match anchor {
-        Anchor::Group(group) => layout.groups.get(group).copied(),
-        Anchor::Node(node) => layout.nodes.get(node).copied(),
-        _ => layout.crowds.get(&Crowd::of(anchor, is_source)?).copied(),
+#[expect(clippy::indexing_slicing, reason = "edges are between nodes, groups and crowds that have places")]
+fn rect(layout: &Layout, anchor: Anchor, is_source: bool) -> Rect {
+    match Site::of(anchor, is_source) {
+        Site::Group(group) => layout.groups[group],
+        Site::Node(node) => layout.nodes[node],
+        Site::Crowd(crowd) => layout.crowds[&crowd],
     }
 }
 
@@ -32,13 +33,13 @@ fn key(map: &Map, anchor: Anchor, is_source: bool) -> usize {
     }
 }
 
+#[expect(clippy::indexing_slicing, reason = "each edge is attached at both ends")]
 pub(super) fn curves(map: &Map, layout: &Layout) -> Vec<Curve> {
-    let ends: Vec<Option<(Rect, Rect)>> =
-        map.edges.iter().map(|edge| Some((rect(layout, edge.from, true)?, rect(layout, edge.to, false)?))).collect();
+    let ends: Vec<(Rect, Rect)> =
+        map.edges.iter().map(|edge| (rect(layout, edge.from, true), rect(layout, edge.to, false))).collect();
     // Where lines meet what they connect: right or left, in the order of the other ends.
     let mut attached: BTreeMap<Side, Vec<(f64, usize, bool)>> = BTreeMap::new();
-    for (number, (edge, ends)) in map.edges.iter().zip(&ends).enumerate() {
-        let Some((from, to)) = ends else { continue };
+    for (number, (edge, (from, to))) in map.edges.iter().zip(&ends).enumerate() {
         let (source_right, target_right) = sides(from, to);
         let (source, target) = (key(map, edge.from, true), key(map, edge.to, false));
         attached.entry((source, source_right)).or_default().push((to.middle().1, number, true));
@@ -47,19 +48,15 @@ pub(super) fn curves(map: &Map, layout: &Layout) -> Vec<Curve> {
     let mut shares: BTreeMap<(usize, bool), f64> = BTreeMap::new();
     for list in attached.values_mut() {
         list.sort_by(|one, other| one.0.total_cmp(&other.0).then((one.1, one.2).cmp(&(other.1, other.2))));
-        let count = f64::from(u32::try_from(list.len()).unwrap_or(u32::MAX));
-        for (place, (_, number, is_source)) in (1_u32..).zip(list.iter()) {
-            shares.insert((*number, *is_source), f64::from(place) / (count + 1.0));
+        let stretches = (list.len() + 1) as f64;
+        for (place, (_, number, is_source)) in (1..).zip(list.iter()) {
+            shares.insert((*number, *is_source), f64::from(place) / stretches);
         }
     }
     let mut labels = Labels { taken: layout.nodes.clone(), is_full: map.edges.len() > LABELLED };
     let mut curves = Vec::new();
-    for (number, (edge, ends)) in map.edges.iter().zip(&ends).enumerate() {
-        let Some((from, to)) = ends else {
-            curves.push(Curve::default());
-            continue;
-        };
-        let share = |is_source| shares.get(&(number, is_source)).copied().unwrap_or(0.5);
+    for (number, (edge, (from, to))) in map.edges.iter().zip(&ends).enumerate() {
+        let share = |is_source| shares[&(number, is_source)];
         let points = points(from, to, share(true), share(false));
         let label = labels.place(&points, length(&short(&edge.label, 26)) * LETTER);
         curves.push(Curve { points, label });
