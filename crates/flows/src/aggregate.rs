@@ -204,6 +204,7 @@ impl Aggregator {
                     latest: group.latest.clone(),
                 });
             }
+            // Beginnings are not counted of connections that were there before, or while there was no room for the group.
             group.open = live.saturating_sub(group.ended);
             (group.started, group.ended, group.attempts) = (0, 0, 0);
             group.traffic = Traffic::default();
@@ -220,13 +221,13 @@ impl Aggregator {
 }
 
 /// Takes away what others do not have as well.
+#[expect(clippy::expect_used, reason = "labels are only taken away")]
 fn keep_common(common: &mut Labels, others: Option<&Labels>) {
     if common.is_empty() || others.is_some_and(|others| *others == *common) {
         return;
     }
     let has = |(name, value): &(&str, &str)| others.and_then(|others| others.get(name)) == Some(*value);
-    // Fewer labels than could be held before.
-    *common = Labels::from_pairs(common.iter().filter(has)).unwrap_or_default();
+    *common = Labels::from_pairs(common.iter().filter(has)).expect("fewer labels than were held can be held");
 }
 
 fn group(end: &End, known: &Described<'_>) -> EndGroup {

@@ -185,7 +185,7 @@ impl Collector {
         if !self.flows.contains_key(&logged.id) && !self.begin(&logged.id, None, now) {
             return;
         }
-        let Some(tracked) = self.flows.get_mut(&logged.id) else { return };
+        let tracked = kept(&mut self.flows, &logged.id);
         tracked.last_seen = now;
         let before = tracked.is_told.then(|| tracked.clone());
         let trail = match hit.direction {
@@ -260,7 +260,7 @@ impl Collector {
             self.is_known_to_have_begun(&news.id);
         }
         self.note(news, now);
-        let Some(tracked) = self.flows.get_mut(&news.id) else { return };
+        let tracked = kept(&mut self.flows, &news.id);
         if tracked.is_told && tracked.has_news() {
             let event = tracked.clone().event(&news.id, Stage::Continues, now);
             tracked.told();
@@ -342,12 +342,12 @@ impl Collector {
 
     /// Takes what the kernel says of a connection that is kept.
     fn note(&mut self, news: &ConnectionNews, now: Time) {
-        let Some(tracked) = self.flows.get_mut(&news.id) else { return };
+        let tracked = kept(&mut self.flows, &news.id);
         tracked.last_seen = now;
         tracked.in_kernel = InKernel::Yes { listing: self.listing };
         tracked.sent_to = news.sent_to;
-        let Some(traffic) = news.traffic else { return };
-        let since = tracked.count(traffic);
+        let Some(counted) = news.traffic else { return };
+        let since = tracked.count(counted);
         let mut both = since.original;
         both += since.reply;
         for trail in [&tracked.egress, &tracked.ingress, &tracked.host] {
@@ -359,10 +359,10 @@ impl Collector {
 
     /// Tells that a connection is new, unless it is gone or that was told.
     fn tell(&mut self, id: &FlowId, now: Time) {
-        let Some(tracked) = self.flows.get(id).filter(|tracked| !tracked.is_told) else { return };
-        let staged = self.staged([&tracked.source, &tracked.destination], &id.packet);
-        let service = self.names.service(tracked.sent_to, &tracked.destination, &id.packet);
-        let Some(tracked) = self.flows.get_mut(id) else { return };
+        let Some(untold) = self.flows.get(id).filter(|tracked| !tracked.is_told) else { return };
+        let staged = self.staged([&untold.source, &untold.destination], &id.packet);
+        let service = self.names.service(untold.sent_to, &untold.destination, &id.packet);
+        let tracked = kept(&mut self.flows, id);
         tracked.staged = staged;
         tracked.service = service;
         let event = tracked.clone().event(id, Stage::Started, now);
@@ -372,7 +372,7 @@ impl Collector {
 
     /// That it began is not told any more.
     fn is_known_to_have_begun(&mut self, id: &FlowId) {
-        let Some(tracked) = self.flows.get_mut(id) else { return };
+        let tracked = kept(&mut self.flows, id);
         tracked.is_told = true;
         tracked.service = self.names.service(tracked.sent_to, &tracked.destination, &id.packet);
     }
@@ -415,6 +415,12 @@ impl Collector {
         let mut states = workloads.iter().filter_map(|id| self.evaluator.workload_endpoint(id));
         states.any(|state| has(state, hit)) || !workloads.is_empty() && self.evaluator.host_endpoints().next().is_none()
     }
+}
+
+/// A connection that has begun and not ended.
+#[expect(clippy::expect_used, reason = "callers begin connections that are not kept yet")]
+fn kept<'a>(flows: &'a mut AHashMap<FlowId, Tracked>, id: &FlowId) -> &'a mut Tracked {
+    flows.get_mut(id).expect("the connection has begun")
 }
 
 fn policies(tier: &TierPolicies, direction: Direction) -> impl Iterator<Item = &PolicyId> {

@@ -71,13 +71,13 @@ impl Trail {
             return true;
         }
         let last = self.hits.iter().rev().find(|known| is_of_direction(known));
-        let contradicts = last.is_some_and(|last| last.verdict != Verdict::Pass);
-        if contradicts {
-            let first = self.hits.iter().position(is_of_direction).unwrap_or_default();
+        let is_decided = last.is_some_and(|last| last.verdict != Verdict::Pass);
+        let contradicted = self.hits.iter().position(is_of_direction).filter(|_| is_decided);
+        if let Some(first) = contradicted {
             self.hits.truncate(first);
         }
         self.hits.push(hit);
-        contradicts
+        contradicted.is_some()
     }
 }
 

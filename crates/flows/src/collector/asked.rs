@@ -54,7 +54,7 @@ impl Collector {
         if aggregate.key.at_host {
             let found = self.host_endpoints(names_of(flow), &flow.id.packet, direction);
             let Some((traffic, names)) = found else { return Vec::new() };
-            let states = names.iter().filter_map(|name| self.host_endpoint(name));
+            let states = names.iter().map(|name| self.host_endpoint(name));
             let tiers = states.flat_map(|state| traffic.layers(direction).iter().map(|layer| tiers(state, *layer)));
             let governing = tiers.filter_map(|tiers| tiers.get(of_tier(tiers)?));
             let mut lists = governing.map(|tier| policies(tier, direction).collect::<Vec<_>>());
@@ -123,7 +123,7 @@ impl Collector {
         let Some((traffic, hosts)) = self.host_endpoints(names, packet, direction) else { return };
         let first = verdicts.len();
         for host in &hosts {
-            let Some(state) = self.host_endpoint(host) else { continue };
+            let state = self.host_endpoint(host);
             let tiers = traffic.layers(direction).iter().flat_map(|layer| tiers(state, *layer));
             let mut staged: Vec<&PolicyId> = Vec::new();
             for policy in tiers.flat_map(|tier| policies(tier, direction)).filter(|policy| policy.kind.is_staged()) {
@@ -188,8 +188,11 @@ impl Collector {
         Some((traffic, traffic.host_endpoints(&self.evaluator, own)))
     }
 
-    fn host_endpoint(&self, name: &HostEndpointName) -> Option<&HostEndpointState> {
-        self.evaluator.host_endpoints().find(|(other, _)| *other == name).map(|(_, state)| state)
+    /// One of [`Self::host_endpoints`].
+    #[expect(clippy::expect_used, reason = "the names come from the evaluator")]
+    fn host_endpoint(&self, name: &HostEndpointName) -> &HostEndpointState {
+        let found = self.evaluator.host_endpoints().find(|(other, _)| *other == name);
+        found.expect("the evaluator has the host endpoint").1
     }
 
     /// Whether an end is a workload of this node, or the node. It is known by its host endpoints, by which this is asked.

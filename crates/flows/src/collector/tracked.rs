@@ -109,7 +109,7 @@ impl Tracked {
 
     pub(super) fn event(self, id: &FlowId, stage: Stage, at: Time) -> Event {
         let since = self.traffic.since(self.told_traffic);
-        let attempts_since = self.attempts().saturating_sub(self.told_attempts);
+        let attempts_since = self.attempts() - self.told_attempts;
         Event { stage, at, flow: self.flow(id), since, attempts_since }
     }
 
