@@ -102,6 +102,7 @@ impl<'a> Parties<'a> {
                 nets.iter().find(|net| net.family() == self.family).map(|net| net.address())
             };
             let addresses = States { before: address(self.states.before), after: address(self.states.after) };
+            // A workload without an address of the family before or after has no part.
             let States { before: Some(before), after: Some(after) } = addresses else { continue };
             let seen = [(self.states.before, before), (self.states.after, after)]
                 .map(|(state, address)| (state.classes.addresses.bucket_of(address), state.class_of(address)));
@@ -164,6 +165,7 @@ impl<'a> Parties<'a> {
         Legs { between: numbers(&way.between), outside: numbers(&way.outside) }
     }
 
+    #[expect(clippy::indexing_slicing, clippy::unreachable, reason = "`by_buckets` has the places of networks")]
     fn add_networks(&mut self, ways: &Ways<'a>, failsafe: &mut Failsafe) {
         let both = [self.states.before, self.states.after];
         let workloads: AHashSet<Cidr> = both
@@ -195,10 +197,10 @@ impl<'a> Parties<'a> {
             let address = failsafe.like(net.address());
             let location = node.unwrap_or_default();
             if let Some(entry) = by_buckets.get(&(buckets, (single, address))) {
-                if let Some(Entry { party: Party::Networks(nets), location: of, .. }) = self.entries.get_mut(*entry) {
-                    nets.push(*net);
-                    of.add(location);
-                }
+                let Entry { party, location: of, .. } = &mut self.entries[*entry];
+                let Party::Networks(nets) = party else { unreachable!("entries by buckets are of networks") };
+                nets.push(*net);
+                of.add(location);
                 continue;
             }
             by_buckets.insert((buckets, (single, address)), self.entries.len());

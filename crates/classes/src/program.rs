@@ -255,13 +255,14 @@ impl Program {
         self.steps.extend(rule.clauses.iter().map(|_| Step::Jump(0)));
     }
 
-    /// Lets it go on here from these places.
+    /// Lets it go on here from these places, which [`Self::push`] has noted.
+    #[expect(clippy::indexing_slicing, clippy::unreachable, reason = "the places are of steps that go on somewhere")]
     fn land(&mut self, places: &[usize]) {
         let here = self.steps.len();
         for place in places {
-            match self.steps.get_mut(*place) {
-                Some(Step::Jump(target) | Step::Note(_, target)) => *target = here,
-                Some(Step::Decide(_)) | None => {}
+            match &mut self.steps[*place] {
+                Step::Jump(target) | Step::Note(_, target) => *target = here,
+                Step::Decide(_) => unreachable!("nothing goes on behind a decision"),
             }
         }
     }

@@ -221,6 +221,7 @@ impl Set {
             }
             (Self::Ports(ports), Members::IpPorts(members)) => {
                 for member in members {
+                    // As for a set of networks, a delta may remove a missing member.
                     let Some(atom) = ports.get(&key(*member)).copied() else { continue };
                     if !addresses.remove(atom, Cidr::host(member.address())) {
                         ports.remove(&key(*member));

@@ -165,17 +165,19 @@ fn by_protocol(family: Family, intervals: &Intervals) -> Vec<(u8, Details)> {
     protocols(family).filter_map(details).collect()
 }
 
+#[expect(clippy::unreachable, reason = "the points are of a protocol with ports")]
 fn port(point: u32) -> u16 {
     match at_l4_point(point).1 {
         L4Detail::Port(port) => port,
-        L4Detail::Icmp { .. } | L4Detail::Other => 0,
+        L4Detail::Icmp { .. } | L4Detail::Other => unreachable!("point {point} is no port"),
     }
 }
 
+#[expect(clippy::unreachable, reason = "the points are of ICMP")]
 fn message(point: u32) -> (u8, u8) {
     match at_l4_point(point).1 {
         L4Detail::Icmp { icmp_type, code } => (icmp_type, code),
-        L4Detail::Port(_) | L4Detail::Other => (0, 0),
+        L4Detail::Port(_) | L4Detail::Other => unreachable!("point {point} is no message"),
     }
 }
 

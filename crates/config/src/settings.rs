@@ -165,6 +165,7 @@ fn wireguard(config: &Config) -> WireguardConfig {
     WireguardConfig {
         table: first_table(config),
         rule_priority: config.wireguard_routing_rule_priority,
+        // The kernel's longest interval stands for all above it.
         keep_alive: u16::try_from(config.wireguard_persistent_keep_alive.as_secs()).unwrap_or(u16::MAX),
         has_threads: config.wireguard_threading_enabled,
         ..WireguardConfig::default()

@@ -97,6 +97,12 @@ pub(crate) fn virtual_machine_migration(object: &Object<'_, '_>, sink: &mut Sink
     if machine.is_empty() || uid.is_empty() || !MOVING.contains(&status.text_or_empty("phase", sink)) {
         return Some(Contributions::new());
     }
+    // It is quoted in a selector.
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+    if !machine.bytes().chain(uid.bytes()).all(is_plain) {
+        object.root.error(sink, format!("neither `{machine}` nor `{uid}` may have other characters than names have"));
+        return None;
+    }
     let state = status.field("migrationState").and_then(|state| state.map(sink));
     let source = state.map_or("", |state| state.text_or_empty("sourcePod", sink));
     let id = &object.id;
@@ -110,13 +116,16 @@ pub(crate) fn virtual_machine_migration(object: &Object<'_, '_>, sink: &mut Sink
         "(vmi.kubevirt.io/id == '{machine}' || vm.kubevirt.io/name == '{machine}') && kubevirt.io/migrationJobUID == '{uid}'"
     );
     spec.insert("target".into(), json!({"selector": selector}));
+    let parsed = Selector::parse(&selector);
+    let target =
+        parsed.map_err(|error| object.root.error(sink, format!("`{selector}` is no selector: {error}"))).ok()?;
     let name = NamespacedName::new(&*id.namespace, &*id.name);
     let migration = LiveMigration {
         text: written(Kind::LiveMigration, &metadata(object), &spec.into()).to_string().into(),
         uid: uid.into(),
         source: (!source.is_empty()).then(|| meaning::pod(&id.namespace, source)),
         target: None,
-        target_selector: Selector::parse(&selector).ok(),
+        target_selector: Some(target),
     };
     Some(vec![Update::LiveMigration(name, Some(migration.into()))])
 }

@@ -191,6 +191,7 @@ impl Renderer {
         }
     }
 
+    #[expect(clippy::expect_used, reason = "so many rules do not fit into memory")]
     pub(crate) fn rule(
         &self,
         rule: RuleView<'_>,
@@ -226,15 +227,15 @@ impl Renderer {
 
         let mut annotations: Vec<_> = rule.rule.extras.annotations.iter().collect();
         annotations.sort();
-        let u32_index = u32::try_from(index).ok();
+        let number = u32::try_from(index).expect("a policy has fewer than 2^32 rules");
         let allows = matches!(action, RuleAction::Unspecified | RuleAction::Allow);
         for made in rendered.iter_mut().skip(start) {
             // Without them the packets go on to rules behind, which may allow them at most.
-            made.opens = u32_index.filter(|_| allows);
+            made.opens = allows.then_some(number);
             for (key, value) in &annotations {
                 made.add_comment(format!("{key}={value}"));
             }
-            made.origin = Some(Origin { owner: Arc::clone(&context.origin), part: u32_index });
+            made.origin = Some(Origin { owner: Arc::clone(&context.origin), part: Some(number) });
         }
     }
 

@@ -221,8 +221,8 @@ impl Peers {
                 Family::V6 => DEFAULT_METRIC_V6,
             };
             let key = RouteKey { destination: net, tos: 0, metric };
-            let slot = wanted.as_ref().map(|(slot, _)| slot.clone());
-            let old = match slot.clone() {
+            let slot = wanted.as_ref().map(|(slot, _)| *slot);
+            let old = match slot {
                 Some(slot) => self.placed.insert(net, slot),
                 None => self.placed.remove(&net),
             };
@@ -261,7 +261,7 @@ impl Peers {
             mtu: None,
             source: None,
         };
-        let interface = by_peer.then(|| self.settings.device);
+        let interface = by_peer.then_some(self.settings.device);
         Some((Slot { class: RouteClass::Wireguard, interface }, target))
     }
 }

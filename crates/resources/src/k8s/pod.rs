@@ -70,8 +70,10 @@ pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sin
 /// the pod count nevertheless, and its node reports that it has no interface.
 fn interface_name(prefix: &str, namespace: &str, name: &str) -> Option<InterfaceName> {
     let hash = Sha1::digest(format!("{namespace}.{name}"));
-    let hex: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-    format!("{prefix}{}", hex.get(..11).unwrap_or_default()).parse().ok()
+    let mut interface: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    interface.truncate(11);
+    interface.insert_str(0, prefix);
+    interface.parse().ok()
 }
 
 fn finished(object: &Object<'_, '_>, status: Option<Map<'_, '_>>, sink: &mut Sink) -> bool {

@@ -376,6 +376,20 @@ fn what_a_moving_machine_means_is_what_is_passed_on() {
 }
 
 #[test]
+fn a_machine_whose_name_could_change_a_selector_is_reported() {
+    let object = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"name": "m", "namespace": "shop", "uid": "uid-123"},
+        "spec": {"vmiName": "a' || has(b) || c == 'd"},
+        "status": {"phase": "Running", "migrationState": {"sourcePod": "old"}},
+    });
+    let resource = resource(Kind::VirtualMachineInstanceMigration, &object, BlockSource::Omitted);
+    assert_eq!(resource.outcome, Outcome::Invalid { substitute: None });
+    let problem = resource.problems[0].to_string();
+    assert!(problem.contains("has(b)"), "{problem}");
+}
+
+#[test]
 fn what_a_peer_means_is_read_with_it() {
     let peer = |spec: Json| {
         let object = json!({"metadata": {"name": "p"}, "spec": spec});

@@ -144,9 +144,15 @@ fn put(map: &mut JsonMap<String, Json>, name: &str, text: String) {
 /// The labels and annotations that Calico keeps in annotations, the former under those of Kubernetes. These are also told
 /// by themselves, so that who writes the node back can tell which are whose.
 fn metadata(object: &Object<'_, '_>, sink: &mut Sink) -> Json {
-    let kept = |name: &str| -> BTreeMap<String, String> {
-        let text = object.meta.annotation(&format!("{CALICO}{name}"));
-        text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    let mut kept = |name: &str| -> BTreeMap<String, String> {
+        let text = raw(object, name);
+        if text.is_empty() {
+            return BTreeMap::new();
+        }
+        serde_json::from_str(text).unwrap_or_else(|error| {
+            object.root.warn(sink, format!("annotation {CALICO}{name}: {error}; it is not used"));
+            BTreeMap::new()
+        })
     };
     let own: BTreeMap<&str, &str> = object.meta.labels.iter().copied().collect();
     let mut labels = kept("labels");

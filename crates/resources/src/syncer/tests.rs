@@ -253,6 +253,18 @@ fn nodes_of_kubernetes_as_calico_sees_them() {
     assert_eq!(value, expected);
 }
 
+#[test]
+fn labels_of_a_node_that_cannot_be_read_are_reported() {
+    let mut node = kubernetes_node();
+    node["metadata"]["annotations"]["projectcalico.org/labels"] = json!("rack=r1");
+    let resource = resource(SyncerType::Bgp, Kind::KubernetesNode, &node);
+    let problems: Vec<String> = resource.problems.iter().map(ToString::to_string).collect();
+    let is_about_labels = |problem: &&String| problem.starts_with("annotation projectcalico.org/labels: ");
+    assert_eq!(problems.iter().filter(is_about_labels).count(), 1, "{problems:?}");
+    let (_, value, _) = only(resource);
+    assert_eq!(value["metadata"]["labels"], json!({"zone": "z1", "a": "server"}));
+}
+
 /// Where nodes have networks for pods, tunnels have the first address of it.
 #[test]
 fn nodes_with_networks_for_pods() {

@@ -33,13 +33,8 @@ pub(crate) fn ip_pool(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contri
     if cidr != cidr.masked() {
         cidr_field.error(sink, format!("`{cidr}` has host bits; the network is {}", cidr.masked()));
     }
-    let link_local: Option<Cidr> = match cidr.family() {
-        Family::V4 => "169.254.0.0/16",
-        Family::V6 => "fe80::/10",
-    }
-    .parse()
-    .ok();
-    if link_local.is_some_and(|net| net.contains(cidr.address()) || cidr.contains(net.address())) {
+    let link_local = link_local(cidr.family());
+    if link_local.contains(cidr.address()) || cidr.contains(link_local.address()) {
         cidr_field.error(sink, "overlaps the link-local addresses");
     }
     let (ipip_mode, vxlan_mode) = (mode(spec, "ipipMode", sink), mode(spec, "vxlanMode", sink));
@@ -105,4 +100,13 @@ fn mode(spec: Map<'_, '_>, name: &str, sink: &mut Sink) -> EncapMode {
         field.warn(sink, "is done as Felix does it, but was never tested on a kernel that has IP-in-IP");
     }
     mode
+}
+
+#[expect(clippy::expect_used, reason = "the networks are constants")]
+fn link_local(family: Family) -> Cidr {
+    let net = match family {
+        Family::V4 => "169.254.0.0/16",
+        Family::V6 => "fe80::/10",
+    };
+    net.parse().expect("a network")
 }

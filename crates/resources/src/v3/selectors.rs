@@ -55,25 +55,27 @@ fn join(a: &str, b: &str) -> String {
     }
 }
 
+#[expect(clippy::expect_used, reason = "the label is a constant")]
 fn over_accounts(words: &Words<'_>, selectors: &mut SelectorCache) -> String {
     let selector = if words.account_selector.is_empty() {
         String::new()
     } else {
         prefixed(words.account_selector, SERVICE_ACCOUNT_PREFIX, selectors)
     };
-    let names = match Label::new(SERVICE_ACCOUNT_LABEL) {
-        Ok(label) if !words.account_names.is_empty() => {
-            Expr::In(label, words.account_names.iter().copied().collect()).to_string()
-        }
-        _ => String::new(),
+    let names = if words.account_names.is_empty() {
+        String::new()
+    } else {
+        let label = Label::new(SERVICE_ACCOUNT_LABEL).expect("a label");
+        Expr::In(label, words.account_names.iter().copied().collect()).to_string()
     };
     join(&selector, &names)
 }
 
 /// A selector over the labels of namespaces, as a selector over the labels of endpoints.
+#[expect(clippy::expect_used, reason = "the label is a constant")]
 fn over_namespaces(text: &str, selectors: &mut SelectorCache) -> String {
     let Ok(selector) = selectors.parse(text) else { return Selector::none().to_string() };
-    let Ok(label) = Label::new(NAMESPACE_LABEL) else { return Selector::none().to_string() };
+    let label = Label::new(NAMESPACE_LABEL).expect("a label");
     selector
         .with_label_prefix(NAMESPACE_PREFIX)
         .expr()
