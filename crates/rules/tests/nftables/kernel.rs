@@ -38,7 +38,9 @@ fn chains(json: &serde_json::Value, family: Family) -> Vec<(Table, Chain)> {
         for recorded in list(&recorded["workload_endpoints"]) {
             let input = &json["endpoint_inputs"][usize::try_from(load::number(&recorded["input"])).unwrap()];
             let (tiers, qos) = (load::tiers(&input["tiers"]), load::qos(&input["qos"]));
-            let (interface, profiles) = (load::interface(&input["iface"]), load::profiles(&input["profiles"]));
+            // One of the names is longer than any interface has.
+            let Ok(interface) = text(&input["iface"]).parse() else { continue };
+            let profiles = load::profiles(&input["profiles"]);
             filter.extend(renderer.workload_endpoint(interface, AdminState::Active, &tiers, &profiles, qos.as_ref()));
         }
         filter.extend(renderer.workload_dispatch([]));
