@@ -99,7 +99,7 @@ fn pod(n: u32, host: &str, interner: &mut Interner) -> Update {
     let workload = format!("customer-{n}/app-{:09x}-{:05x}", n * 7 + 3, (n * 17 + 5) & 0xffff);
     let endpoint = WorkloadEndpoint {
         // The original has none and does without validation.
-        iface: Some(format!("cali{n:x}").parse().unwrap()),
+        iface: Some(format!("cali{n:x}").parse().expect("an interface name")),
         profiles: [profile(n)].into(),
         ipv6_nets: [address(n + 1)].into_iter().collect(),
         labels: pod_labels(n, interner),

@@ -130,7 +130,7 @@ fn workloads(nodes: u32, pods_each: u32) -> Vec<Update> {
     let mut pod = |node: u32, place: u32| {
         let name = format!("shop/web-{node}-{place}");
         let endpoint = WorkloadEndpoint {
-            iface: Some(format!("cali{node:x}-{place:x}").parse().unwrap()),
+            iface: Some(format!("cali{node:x}-{place:x}").parse().expect("an interface name")),
             profiles: Arc::clone(&profiles),
             ipv4_nets: [Cidr::host(address(node, place).into())].into_iter().collect(),
             labels: interner.labels([("app", "web"), ("pod", &name)]).expect("short values"),

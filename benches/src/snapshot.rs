@@ -163,7 +163,7 @@ impl Endpoints {
         self.made += 1;
         Valid::new(WorkloadEndpoint {
             // The original has none and does without validation.
-            iface: Some(format!("cali{:x}", self.made).parse().unwrap()),
+            iface: Some(format!("cali{:x}", self.made).parse().expect("an interface name")),
             profiles: Arc::clone(&self.profiles[(n % NAMESPACES) as usize]),
             ipv6_nets: [address(self.made)].into_iter().collect(),
             labels: self.labels(self.made),

@@ -257,7 +257,7 @@ fn endpoints_with<const N: usize>(
     let mut endpoint = |n: u32| {
         let host = if n < remote { REMOTE } else { LOCAL };
         let endpoint = WorkloadEndpoint {
-            iface: Some(format!("cali{n:x}").parse().unwrap()),
+            iface: Some(format!("cali{n:x}").parse().expect("an interface name")),
             profiles: Arc::clone(&profiles[n as usize % profiles.len()]),
             ipv6_nets: [address(n + 1)].into_iter().collect(),
             labels: interner.labels(labels(n)).expect("short values"),

@@ -25,7 +25,7 @@ fn endpoint(number: u32, app: u32, interner: &mut Interner) -> Update {
     let host = if number < OF_NODE { HERE } else { "there" };
     let key = WorkloadEndpointKey::new(host, "k8s", &format!("shop/pod-{number}"), "eth0");
     let endpoint = WorkloadEndpoint {
-        iface: Some(format!("cali{number:x}").parse().unwrap()),
+        iface: Some(format!("cali{number:x}").parse().expect("an interface name")),
         ipv4_nets: [Cidr::host(Ipv4Addr::from_bits(0x0a00_0000 + number).into())].into(),
         labels: interner.labels([("app", &*format!("app-{app}")), ("env", "prod")]).expect("short values"),
         ..WorkloadEndpoint::default()

@@ -322,7 +322,7 @@ fn add_nodes(classes: &mut Classes) {
             ingress: Arc::clone(&ids),
             egress: Arc::clone(&ids),
         };
-        let endpoint = HostEndpoint { iface: Some("*".parse().unwrap()), ..HostEndpoint::default() };
+        let endpoint = HostEndpoint { iface: Some("*".parse().expect("an interface name")), ..HostEndpoint::default() };
         let state = HostEndpointState {
             endpoint: endpoint.into(),
             forward_tiers: [tier].into(),

@@ -139,7 +139,8 @@ fn updates(interfaces: [&str; 2]) -> Vec<DesiredUpdate> {
     let tier = TierPolicies { name: "default".into(), default_action: None, ingress: Arc::clone(&ids), egress: ids };
     for name in interfaces {
         let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: name.into(), endpoint: "eth0".into() };
-        let endpoint = WorkloadEndpoint { iface: Some(name.parse().unwrap()), ..WorkloadEndpoint::default() };
+        let endpoint =
+            WorkloadEndpoint { iface: Some(name.parse().expect("an interface name")), ..WorkloadEndpoint::default() };
         let state = WorkloadEndpointState { endpoint: endpoint.into(), tiers: [tier.clone()].into(), computed: None };
         updates.push(DesiredUpdate::WorkloadEndpoint(id, state));
     }
@@ -161,7 +162,7 @@ fn dataplane(backend: Backend, interfaces: [&str; 2], sweep: Option<Backend>) ->
     config.iptables.sweep = Family::ALL.into_iter().filter_map(|family| Some((family, sweep?))).collect();
     let mut dataplane = Dataplane::new(config);
     updates(interfaces).into_iter().for_each(|update| dataplane.on_update(update));
-    dataplane.on_link(LinkEvent::Up { name: interfaces[0].parse().unwrap(), index: 7 });
+    dataplane.on_link(LinkEvent::Up { name: interfaces[0].parse().expect("an interface name"), index: 7 });
     dataplane.on_update(DesiredUpdate::InSync);
     dataplane.on_links_in_sync();
     dataplane

@@ -36,7 +36,7 @@ fn word() -> impl Strategy<Value = Arc<str>> {
 }
 
 fn interface() -> impl Strategy<Value = InterfaceName> {
-    word().prop_map(|name| name.parse().unwrap())
+    word().prop_map(|name| name.parse().expect("an interface name"))
 }
 
 fn boxed<T: std::fmt::Debug>(items: impl Strategy<Value = T>) -> impl Strategy<Value = Box<[T]>> {

@@ -26,7 +26,11 @@ fn by_address(links: impl IntoIterator<Item = LinkEvent>) -> Dataplane {
 }
 
 fn place(interface: &str, port: Option<&str>, index: u32) -> AddressPlace {
-    AddressPlace { interface: interface.parse().unwrap(), port: port.map(|port| port.parse().unwrap()), index }
+    AddressPlace {
+        interface: interface.parse().expect("an interface name"),
+        port: port.map(|port| port.parse().expect("an interface name")),
+        index,
+    }
 }
 
 fn kernel_with(places: &[(&str, AddressPlace)]) -> FakeKernel {

@@ -42,7 +42,7 @@ pub(crate) fn workload_id(name: &str) -> WorkloadEndpointId {
 pub(crate) fn pod(iface: &str, number: u8) -> WorkloadEndpoint {
     WorkloadEndpoint {
         state: AdminState::Active,
-        iface: Some(iface.parse().unwrap()),
+        iface: Some(iface.parse().expect("an interface name")),
         mac: Some(Mac([2, 0, 0, 0, 0, number])),
         profiles: Arc::new(["kns.default".into()]),
         ipv4_nets: [cidr(&format!("10.65.0.{number}/32"))].into_iter().collect(),
@@ -103,7 +103,7 @@ pub(crate) fn set(id: &str, members: &[&str]) -> DesiredUpdate {
 
 pub(crate) fn host_endpoint(iface: Option<&str>, expected: &[&str]) -> HostEndpoint {
     HostEndpoint {
-        iface: iface.map(|iface| iface.parse().unwrap()),
+        iface: iface.map(|iface| iface.parse().expect("an interface name")),
         expected_ipv4: expected.iter().map(|text| ip(text)).collect(),
         ..HostEndpoint::default()
     }
@@ -123,12 +123,12 @@ pub(crate) fn host(name: &str, endpoint: HostEndpoint, policies: &[&str]) -> Des
 }
 
 pub(crate) fn up(name: &str, index: u32) -> LinkEvent {
-    LinkEvent::Up { name: name.parse().unwrap(), index }
+    LinkEvent::Up { name: name.parse().expect("an interface name"), index }
 }
 
 pub(crate) fn addresses(name: &str, addresses: &[&str]) -> LinkEvent {
     let addresses: BTreeSet<IpAddr> = addresses.iter().map(|text| ip(text)).collect();
-    LinkEvent::Addresses { name: name.parse().unwrap(), addresses }
+    LinkEvent::Addresses { name: name.parse().expect("an interface name"), addresses }
 }
 
 /// A dataplane that was told all this, and that both datastore and interfaces are in sync.

@@ -63,7 +63,7 @@ impl Node {
             .collect();
         for (name, index) in &self.known {
             if now.get(name) != Some(index) {
-                self.dataplane.on_link(LinkEvent::Gone { name: name.parse().unwrap() });
+                self.dataplane.on_link(LinkEvent::Gone { name: name.parse().expect("an interface name") });
             }
         }
         for (name, index) in &now {

@@ -368,7 +368,7 @@ fn change_link(kernel: &mut FakeKernel, dataplane: &mut Dataplane, number: u8, f
     // Each with an address of its own: a prefix length that changes alone is not told.
     let own = format!("10.99.0.{}", form.unwrap_or(6));
     dataplane.on_link(match form {
-        None => LinkEvent::Down { name: name.parse().unwrap(), index },
+        None => LinkEvent::Down { name: name.parse().expect("an interface name"), index },
         Some(_) => up(name, index),
     });
     dataplane.on_link(addresses(name, &[&own]));

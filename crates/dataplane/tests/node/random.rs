@@ -134,7 +134,7 @@ impl State {
         let mut events = vec![up("eth0", 1), addresses("eth0", &["172.16.0.1", "fe80::1"])];
         for (bit, iface) in IFACES.into_iter().enumerate() {
             let index = u32::try_from(bit).expect("small") + 10;
-            let name = iface.parse().unwrap();
+            let name = iface.parse().expect("an interface name");
             let is_up = self.up >> bit & 1 == 1;
             events.push(if is_up { LinkEvent::Up { name, index } } else { LinkEvent::Down { name, index } });
         }

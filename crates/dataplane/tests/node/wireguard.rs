@@ -113,10 +113,10 @@ impl Node {
         let now: BTreeMap<String, (u32, bool)> =
             devices.map(|(name, (device, _))| (name.clone(), (device.index, device.is_up))).collect();
         for name in self.known.keys().filter(|name| !now.contains_key(*name)) {
-            self.dataplane.on_link(LinkEvent::Gone { name: name.parse().unwrap() });
+            self.dataplane.on_link(LinkEvent::Gone { name: name.parse().expect("an interface name") });
         }
         for (name, (index, is_up)) in &now {
-            let (name, index) = (name.parse().unwrap(), *index);
+            let (name, index) = (name.parse().expect("an interface name"), *index);
             let event = if *is_up { LinkEvent::Up { name, index } } else { LinkEvent::Down { name, index } };
             self.dataplane.on_link(event);
         }

@@ -13,7 +13,7 @@ const IFLA_MTU: u16 = 4;
 const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "link" };
 
 /// A network interface that exists.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkState {
     /// Its index, which names it for as long as it exists.
     pub index: u32,

@@ -85,7 +85,11 @@ pub(crate) fn measure(policy: Policy, family: Family, place: Place, times: u32) 
     for update in updates::of(policy, family, place) {
         node.on_update(&update)?;
     }
-    node.on_interface(Interface { name: "lo".parse().unwrap(), index: LOOPBACK, addresses: Vec::new() });
+    node.on_interface(Interface {
+        name: "lo".parse().expect("an interface name"),
+        index: LOOPBACK,
+        addresses: Vec::new(),
+    });
     let writes: Vec<Write> = node.flush().writes().collect();
     let compiled = begin.elapsed();
     node.reclaim();
