@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use tortie_ipsets::CommandFailure;
 use tortie_iptables::{ChainName, ChainProblem, CommandError, InPlace, Refusal, Table, TableError};
-use tortie_model::Family;
+use tortie_model::{Family, with_causes};
 
 use crate::report::DataplaneProblem;
 use crate::{KernelError, SysctlPath};
@@ -32,7 +32,7 @@ fn the_same_problem_keeps_its_identity_whatever_programs_print_and_however_often
         [names("a"), names("b")],
     ];
     for [first, second] in pairs {
-        assert_ne!(first.to_string(), second.to_string());
+        assert_ne!(first, second);
         assert_eq!(first.identity(), second.identity());
     }
 }
@@ -53,7 +53,7 @@ fn problems_of_different_objects_differ() {
 
 #[test]
 fn problems_are_told_in_plain_words() {
-    let text = refused(Family::V4, "cali-pi-x", 2, "exit code 4: line 7 failed").to_string();
+    let text = with_causes(&refused(Family::V4, "cali-pi-x", 2, "exit code 4: line 7 failed"));
     assert_eq!(
         text,
         "configuration: IPv4 table filter: the kernel refuses chain cali-pi-x, and a stand-in is in its place \

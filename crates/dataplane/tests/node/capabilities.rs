@@ -198,9 +198,8 @@ fn addresses_that_no_kernel_locates_are_looked_for_ever_less_often() {
         let report = dataplane.apply(&mut kernel);
         let lacks = |problem: &&DataplaneProblem| matches!(problem, DataplaneProblem::MissingSubsystem { .. });
         assert_eq!(report.problems.iter().filter(lacks).count(), 2, "{:?}", report.problems);
-        let others = report.problems.iter().filter(|problem| !lacks(problem));
-        are_late
-            .push(others.map(ToString::to_string).any(|problem| problem.contains("no interface of this node leads")));
+        let told = texts(&report.problems);
+        are_late.push(told.iter().any(|problem| problem.contains("no interface of this node leads")));
         let next = report.next.expect("the address is searched for again");
         pauses.push(next);
         kernel.0.sleep(next);
