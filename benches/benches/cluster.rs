@@ -32,7 +32,7 @@ fn pod(number: u32, deployments: u32) -> Update {
     let deployment = number % deployments;
     let namespace = deployment / DEPLOYMENTS_IN_NAMESPACE;
     let endpoint = WorkloadEndpoint {
-        iface: Some(format!("cali{number}").parse().unwrap()),
+        iface: Some(format!("cali{number}").parse().expect("a short word")),
         profiles: [ProfileName::new(format!("kns.n{namespace}"))].into(),
         ipv4_nets: [Cidr::host(Ipv4Addr::from_bits(0x0a00_0000 + number).into())].into(),
         labels: labels(&[("app", format!("d{deployment}")), ("projectcalico.org/namespace", format!("n{namespace}"))]),

@@ -150,8 +150,7 @@ impl Monitor {
         }
     }
 
-    fn store(&mut self, link: LinkState) {
-        let LinkState { index, name, is_running, .. } = link;
+    fn store(&mut self, LinkState { index, name, is_running, .. }: LinkState) {
         if self.links.get(&index).is_some_and(|known| known.name != name) {
             self.remove(index);
             self.stale.insert(index);

@@ -106,7 +106,7 @@ impl<'a> Judge<'a> {
             match endpoint.iface {
                 Some(HostInterface::All) => add(&mut any, name),
                 Some(HostInterface::Named(interface)) => {
-                    add(by_interface.entry(interface).or_insert(AtInterface::None), name)
+                    add(by_interface.entry(interface).or_insert(AtInterface::None), name);
                 }
                 None => {
                     let expected: BTreeSet<&IpAddr> =

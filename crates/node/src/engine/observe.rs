@@ -88,7 +88,7 @@ impl LinkBatches {
     pub(super) fn count(&mut self, event: &LinkEvent, metrics: &mut Metrics) {
         match event {
             LinkEvent::Up { name, .. } | LinkEvent::Down { name, .. } => {
-                metrics.kernel.interfaces.insert(name.clone());
+                metrics.kernel.interfaces.insert(*name);
                 self.states += 1;
             }
             LinkEvent::Gone { name } => {
