@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use tortie::linux::kernel::LinuxKernel;
 use tortie::linux::monitor::{self, MonitorConfig, MonitorEvent};
-use tortie::{
-    Change, Node, datastore::DirSource, model::with_causes, resources::manifest::Options, rules::WorkloadsBy,
-};
+use tortie::{Change, Node, datastore::DirSource, resources::manifest::Options, rules::WorkloadsBy};
 
 enum Input {
     Change(Change),
@@ -40,7 +38,7 @@ pub(crate) fn enforce(folder: &str, name: &str, tell: impl Fn(String)) -> Result
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
         let report = dataplane.apply(&mut kernel);
-        report.problems.iter().for_each(|problem| tell(with_causes(problem)));
+        report.problems.iter().for_each(|problem| tell(tortie::model::with_causes(problem)));
         wait = report.next.unwrap_or(Duration::MAX);
     }
 }

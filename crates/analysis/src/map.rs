@@ -12,7 +12,11 @@
 //! use tortie_calc::GraphConfig;
 //! use tortie_model::{Update, Valid, WorkloadEndpoint, WorkloadEndpointKey};
 //!
-//! let endpoint = WorkloadEndpoint { iface: Some("cali1".parse()?), ipv4_nets: ["10.0.1.2/32".parse()?].into(), ..WorkloadEndpoint::default() };
+//! let endpoint = WorkloadEndpoint {
+//!     iface: Some("cali1".parse()?),
+//!     ipv4_nets: ["10.0.1.2/32".parse()?].into(),
+//!     ..WorkloadEndpoint::default()
+//! };
 //! let pod = Update::WorkloadEndpoint(WorkloadEndpointKey::new("node-1", "k8s", "shop/web-0", "eth0"), Some(Valid::new(endpoint)?));
 //!
 //! let map = map(&[pod], &Options::new(GraphConfig::new("any".into()), Settings::default()))?;

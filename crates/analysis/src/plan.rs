@@ -11,7 +11,11 @@
 //! use tortie_analysis::plan::classes::evaluate::Settings;
 //! use tortie_analysis::plan::{Existence, Options, plan};
 //!
-//! let endpoint = WorkloadEndpoint { iface: Some("cali1".parse()?), ipv4_nets: ["10.0.1.2/32".parse()?].into(), ..WorkloadEndpoint::default() };
+//! let endpoint = WorkloadEndpoint {
+//!     iface: Some("cali1".parse()?),
+//!     ipv4_nets: ["10.0.1.2/32".parse()?].into(),
+//!     ..WorkloadEndpoint::default()
+//! };
 //! let pod = Update::WorkloadEndpoint(WorkloadEndpointKey::new("node-1", "k8s", "shop/web-0", "eth0"), Some(Valid::new(endpoint)?));
 //! let options = Options::new(GraphConfig::new("any".into()), Settings::default());
 //!

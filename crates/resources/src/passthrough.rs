@@ -116,9 +116,9 @@ pub(crate) fn virtual_machine_migration(object: &Object<'_, '_>, sink: &mut Sink
         "(vmi.kubevirt.io/id == '{machine}' || vm.kubevirt.io/name == '{machine}') && kubevirt.io/migrationJobUID == '{uid}'"
     );
     spec.insert("target".into(), json!({"selector": selector}));
-    let parsed = Selector::parse(&selector);
-    let target =
-        parsed.map_err(|error| object.root.error(sink, format!("`{selector}` is no selector: {error}"))).ok()?;
+    let target = Selector::parse(&selector)
+        .inspect_err(|error| object.root.error(sink, format!("`{selector}` is no selector: {error}")))
+        .ok()?;
     let name = NamespacedName::new(&*id.namespace, &*id.name);
     let migration = LiveMigration {
         text: written(Kind::LiveMigration, &metadata(object), &spec.into()).to_string().into(),

@@ -84,7 +84,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: WHAT,
         finds: Finds::Measure,
-        limit: Limit::PerThousandWords(17.1),
+        limit: Limit::PerThousandWords(15.8),
         advice: "a noun in place of a clause",
         wrong: "what a policy selects",
         right: "selected endpoints",
@@ -92,7 +92,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: OPENING,
         finds: Finds::Measure,
-        limit: Limit::AtMost(3887),
+        limit: Limit::AtMost(3877),
         advice: "open a summary or heading with a noun or a verb",
         wrong: "/// What a policy selects.",
         right: "/// The endpoints that a policy selects.",
@@ -100,7 +100,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "actor",
         finds: Finds::Phrase("nobody|somebody|whoever|anybody|one who|who(?:ever)? embeds"),
-        limit: Limit::AtMost(770),
+        limit: Limit::AtMost(698),
         advice: "name the actor: the agent, another process, an operator, the caller",
         wrong: "Somebody has changed the table.",
         right: "Another process has changed the table.",
@@ -108,7 +108,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "judge",
         finds: Finds::Phrase("judge|judges|judged|judging"),
-        limit: Limit::AtMost(89),
+        limit: Limit::AtMost(69),
         advice: "evaluate or filter (packets), validate (input)",
         wrong: "Programs judge packets.",
         right: "Programs filter packets.",
@@ -124,7 +124,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "let-through",
         finds: Finds::Phrase("lets? through|letting through"),
-        limit: Limit::AtMost(46),
+        limit: Limit::AtMost(40),
         advice: "allow, accept",
         wrong: "Packets that a rule lets through.",
         right: "Packets that a rule accepts.",
@@ -132,7 +132,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "take-back",
         finds: Finds::Phrase("taken back|takes? (?:it|them|that|this|a change|the change) back|taking back"),
-        limit: Limit::AtMost(65),
+        limit: Limit::AtMost(53),
         advice: "roll back",
         wrong: "The change is taken back.",
         right: "The change is rolled back.",
@@ -158,7 +158,7 @@ pub(super) const RULES: &[Rule] = &[
         finds: Finds::Phrase(
             "(?:hooks?|tables?|rules?|chains?|sets?|maps?|programs?) of (?:netfilter|nftables|iptables|eBPF|the kernel's)",
         ),
-        limit: Limit::AtMost(196),
+        limit: Limit::AtMost(116),
         advice: "netfilter hook, nftables table, eBPF program",
         wrong: "A table of nftables.",
         right: "An nftables table.",
@@ -174,7 +174,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "blocks-of-addresses",
         finds: Finds::Phrase("blocks? of addresses"),
-        limit: Limit::AtMost(38),
+        limit: Limit::AtMost(35),
         advice: "IPAM block",
         wrong: "A block of addresses.",
         right: "An IPAM block.",
@@ -186,7 +186,7 @@ pub(super) const RULES: &[Rule] = &[
              in the same words|what becomes of|is nobody's|is to blame|to be had|for who|who wants to know|\
              as it should be|are otherwise than|is otherwise than|out of use|asks? for it|begins? anew|mended|mends",
         ),
-        limit: Limit::AtMost(149),
+        limit: Limit::AtMost(132),
         advice: "say it plainly",
         wrong: "A kill is made good by the next start.",
         right: "The next start reconciles after a kill.",
@@ -194,7 +194,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "forgotten",
         finds: Finds::Phrase("connections? (?:are|is|be|being|were|has been|have been) forgotten|forget connections?"),
-        limit: Limit::AtMost(2),
+        limit: Limit::AtMost(1),
         advice: "delete conntrack entries",
         wrong: "Its connections are forgotten.",
         right: "Its conntrack entries are deleted.",
@@ -210,7 +210,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: SENTENCE,
         finds: Finds::Measure,
-        limit: Limit::AtMost(27),
+        limit: Limit::AtMost(0),
         advice: "at most 40 words a sentence, one idea each",
         wrong: "The agent reads policies, and ….",
         right: "The agent reads policies. ….",

@@ -84,7 +84,7 @@ fn parameters_of_felix_without_effect_are_reported_as_such() {
     let resolved = resolve(&[(ConfigSource::Environment, &[("bpflogLevel", "debug")])]).unwrap();
     let said = resolved.notices[0].to_string();
     let expected =
-        "environment variable: BPFLogLevel: is a parameter of Felix that has no effect here: eBPF programs decide by";
+        "environment variable: BPFLogLevel: is a parameter of Felix that has no effect here: eBPF programs enforce";
     assert!(said.starts_with(expected), "{said}");
     assert_eq!(resolved.raw["BPFLogLevel"], "debug");
     let resolved = resolve(&[(ConfigSource::Environment, &[("bpfenabled", "true")])]).unwrap();

@@ -114,7 +114,7 @@ fn labels_of(
 fn host_interface(map: Map<'_, '_>, sink: &mut Sink) -> Option<HostInterface> {
     let field = map.field("name")?;
     let name = field.text(sink).filter(|name| !name.is_empty())?;
-    name.parse().map_err(|error: InvalidName| field.error(sink, error.to_string())).ok()
+    name.parse().inspect_err(|error: &InvalidName| field.error(sink, error.to_string())).ok()
 }
 
 fn net_of(family: Family, cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Cidr> {

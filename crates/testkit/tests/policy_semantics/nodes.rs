@@ -99,7 +99,7 @@ fn endpoint(number: usize, tiers: &TierList, is_second: bool) -> DesiredUpdate {
         2 => pod("b/one", "cali2", state, &["fd00::2/128"], &["::/0"]),
         3 => pod("b/two", if is_second { "eth1" } else { "cali2" }, AdminState::Active, &[], &[]),
         4 => host("all", Some("*"), &[], !is_second),
-        5 => host("by-address", if is_second { Some("") } else { None }, &ADDRESSES[..1], is_second),
+        5 => host("by-address", None, &ADDRESSES[..1], is_second),
         6 => host("eth1", Some("eth1"), &ADDRESSES[1..], !is_second),
         _ => host(if is_second { "eth" } else { "eth1-too" }, Some("eth1"), &[], is_second),
     }
