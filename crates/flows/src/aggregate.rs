@@ -180,7 +180,8 @@ impl Aggregator {
         group.latest.clone_from(&event.flow);
     }
 
-    /// Takes the counts since the last call, in no order, and drops groups without open connections.
+    /// Takes the counts since the last call, in no order, and drops groups without open
+    /// connections.
     pub fn take(&mut self, now: Time) -> Vec<Aggregate> {
         let from = std::mem::replace(&mut self.from, now);
         let mut taken = Vec::new();

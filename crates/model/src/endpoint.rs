@@ -105,8 +105,8 @@ pub struct WorkloadEndpoint {
     /// Whether it may carry traffic.
     #[cfg_attr(feature = "serde", serde(default = "AdminState::unstated"))]
     pub state: AdminState,
-    /// The host-side interface; `None` if it has no name that rules can be written with: the node that hosts the endpoint
-    /// programs nothing for it.
+    /// The host-side interface; `None` if it has no name that rules can be written with: the node
+    /// that hosts the endpoint programs nothing for it.
     pub iface: Option<InterfaceName>,
     /// The workload's Ethernet address.
     pub mac: Option<Mac>,

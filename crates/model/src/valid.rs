@@ -75,9 +75,9 @@ impl<T: Validate> Valid<T> {
         value.validate().map(|()| Self(value))
     }
 
-    /// Checks a value of a datastore as Felix does, which accepts more: workloads without a usable interface name,
-    /// labels that no selector names, host endpoints that match no interface, and policies that are both untracked and
-    /// pre-DNAT, which are untracked.
+    /// Checks a value of a datastore as Felix does, which accepts more: workloads without a usable
+    /// interface name, labels that no selector names, host endpoints that match no interface, and
+    /// policies that are both untracked and pre-DNAT, which are untracked.
     ///
     /// Without such an endpoint, IP sets of all nodes would lack its addresses, and a rule that denies them would open. The
     /// dataplane of its own node names it and programs nothing for it.

@@ -82,7 +82,8 @@ pub(crate) struct Attribute<'a> {
 }
 
 impl<'a> Attribute<'a> {
-    /// The bytes before the first zero; `None` if they are no text, as names that other processes give may be.
+    /// The bytes before the first zero; `None` if they are no text, as names that other processes
+    /// give may be.
     pub(crate) fn text(self) -> Option<&'a str> {
         let len = self.value.iter().position(|byte| *byte == 0).unwrap_or(self.value.len());
         std::str::from_utf8(self.value.split_at(len).0).ok()

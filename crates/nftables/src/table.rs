@@ -390,7 +390,8 @@ impl Table {
         self.touch_includers(layer, name);
     }
 
-    /// Replaces the rules of a base chain, one of the [kernel's chains](tortie_netfilter::kernel_chain), at one of its two ends.
+    /// Replaces the rules of a base chain, one of the [kernel's
+    /// chains](tortie_netfilter::kernel_chain), at one of its two ends.
     ///
     /// # Panics
     /// The next plan does so if the kernel has no such chain.

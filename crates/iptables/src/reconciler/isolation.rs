@@ -344,7 +344,8 @@ impl Reconciler {
         self.continue_search(item);
     }
 
-    /// Makes the next version of a chain, or the last one that was accepted, what is wanted. Other items have none.
+    /// Makes the next version of a chain, or the last one that was accepted, what is wanted. Other
+    /// items have none.
     fn continue_search(&mut self, item: Item) {
         let Item::Write(name) = item else { return };
         let entry = quarantined(&mut self.faults.quarantine, item);

@@ -39,8 +39,8 @@ impl Search {
         self.left_out = Some(left_out);
     }
 
-    /// Openings that the next version to be tried lacks; `None` if nothing is left to be tried. The caller reports the outcome
-    /// before it asks for the next version.
+    /// Openings that the next version to be tried lacks; `None` if nothing is left to be tried. The
+    /// caller reports the outcome before it asks for the next version.
     pub(super) fn candidate(&mut self) -> Option<BTreeSet<u32>> {
         self.trials = self.trials.checked_sub(1)?;
         let Some(left_out) = self.left_out.clone() else { return Some(self.all.clone()) };

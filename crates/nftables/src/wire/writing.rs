@@ -269,7 +269,8 @@ impl Encoder {
         });
     }
 
-    /// As many messages as it takes, for a set by its name and, if this transaction makes it for a rule, its number.
+    /// As many messages as it takes, for a set by its name and, if this transaction makes it for a
+    /// rule, its number.
     fn elements<T>(
         &mut self,
         (kind, flags): (u16, u16),

@@ -66,8 +66,9 @@ pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sin
     Some(vec![Update::WorkloadEndpoint(key, Some(object.root.valid(endpoint, sink)?))])
 }
 
-/// The host-side interface that Calico's CNI plugin makes for a pod; `None` if the prefix is too long for one. The addresses of
-/// the pod count nevertheless, and its node reports that it has no interface.
+/// The host-side interface that Calico's CNI plugin makes for a pod; `None` if the prefix is too
+/// long for one. The addresses of the pod count nevertheless, and its node reports that it has no
+/// interface.
 fn interface_name(prefix: &str, namespace: &str, name: &str) -> Option<InterfaceName> {
     let hash = Sha1::digest(format!("{namespace}.{name}"));
     let mut interface: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
