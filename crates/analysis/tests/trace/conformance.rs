@@ -108,7 +108,7 @@ fn all_agree(file: &Path) {
 }
 
 #[test]
-fn cases_of_network_policies() {
+fn slow_cases_of_network_policies() {
     let [generated, _] = cases::bundled();
     all_agree(&generated);
 }

@@ -74,7 +74,7 @@ impl SourceUnderTest for UnderTest {
 }
 
 #[test]
-fn passes_the_suite_of_all_sources() {
+fn slow_suite_of_all_sources() {
     let report = sources::run(UnderTest::new);
     assert!(report.not_supported.is_empty(), "{report}");
 }
