@@ -40,7 +40,7 @@ fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
     found
 }
 
-/// What the attributes of a kind hold in all messages of a kind.
+/// Returns the entries of all attributes of a kind in all messages of a kind.
 fn entries(messages: &[Message], kind: u16, list: u16) -> Vec<&[u8]> {
     let of_kind = messages.iter().filter(|message| message.kind == kind);
     let lists = of_kind.flat_map(|message| attributes(&message.payload[4..])).filter(|(of, _)| *of == list);

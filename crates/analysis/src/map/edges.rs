@@ -275,13 +275,13 @@ fn between(
     times.into_iter().map(|(part, times)| (part, times < ends.len())).collect()
 }
 
-/// Which nodes are together. Nodes and groups are numbered by their places.
+/// The nodes of each group. Nodes and groups are numbered by their places.
 struct Covers<'a> {
     nodes: &'a [Node],
-    /// How many nodes each group has.
+    /// The number of nodes of each group.
     sizes: Vec<usize>,
     pods: usize,
-    /// How many groups of workloads there are.
+    /// The number of groups of workloads.
     namespaces: usize,
 }
 
