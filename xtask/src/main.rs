@@ -85,7 +85,7 @@ cargo xtask COMMAND
                       the benchmarks of the whole engine, each run N times (15; the worst cases 5), into the tables of
                       benches/README.md
   cost-bench [NAME…]  cost of one object of 1 MB, of each kind and each field that can grow, or of those whose name contains
-                      NAME; fails if one takes more than 1 s or 100 MB
+                      NAME; fails if one takes more than 1 s or 100 MiB
   fanout-bench [ARGS] 1,000 clients of `tortie fanout`, 100,000 endpoints, 500 updates a second; or as ARGS say:
                       --clients N, --endpoints N, --rate N, --seconds N
   scale [ARGS]        5,000 nodes, 250,000 pods, 5,000 policies, 2,000 changes a second behind two levels of
