@@ -9,7 +9,7 @@ use std::num::NonZeroU8;
 /// use tortie_net::InlineText;
 /// let name = InlineText::<8>::new("cali-in").expect("a word");
 /// assert_eq!(name.as_str(), "cali-in");
-/// assert!(["", "too-long-for-8", "a b", "\"a\"", "-a", "!a", "é"].iter().all(|text| InlineText::<8>::new(text).is_none()));
+/// assert!(["", "too-long-for-8", "a b", "\"a\"", "!a", "é"].iter().all(|text| InlineText::<8>::new(text).is_none()));
 /// ```
 // Unused bytes are zero, so the derived order is the order of the text. No text is empty, so `None`
 // of it takes no room.
@@ -21,7 +21,7 @@ pub struct InlineText<const N: usize> {
 
 impl<const N: usize> InlineText<N> {
     /// `None` if `text` is empty, too long, or would not survive as one bare word: printable ASCII without quotes or
-    /// backslash, and not starting like an option, a negation, a comment, a chain or a table.
+    /// backslash, and not starting like a negation, a comment, a chain or a table.
     #[must_use]
     pub const fn new(text: &str) -> Option<Self> {
         let source = text.as_bytes();
@@ -38,6 +38,12 @@ impl<const N: usize> InlineText<N> {
             i += 1;
         }
         Some(Self { bytes, len })
+    }
+
+    /// Whether programs read the text as an option, unless it is the value of one.
+    #[must_use]
+    pub const fn is_option(&self) -> bool {
+        matches!(self.as_str().as_bytes(), [b'-', ..])
     }
 
     /// The text.
@@ -64,7 +70,7 @@ impl<const N: usize> fmt::Debug for InlineText<N> {
 }
 
 const fn is_bare_word(mut text: &[u8]) -> bool {
-    if matches!(text.first(), Some(b'-' | b'!' | b'#' | b':' | b'*')) {
+    if matches!(text.first(), Some(b'!' | b'#' | b':' | b'*')) {
         return false;
     }
     while let [byte, rest @ ..] = text {

@@ -25,6 +25,9 @@ crate::word_name!(
 
 impl IpSetName {
     const fn acceptable(text: &InlineText<31>) -> bool {
+        if text.is_option() {
+            return false;
+        }
         let mut rest = text.as_str().as_bytes();
         while let [byte, after @ ..] = rest {
             if *byte == b'#' {

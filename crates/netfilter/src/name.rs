@@ -13,8 +13,8 @@ word_name!(
 );
 
 impl ChainName {
-    const fn acceptable(_: &InlineText<28>) -> bool {
-        true
+    const fn acceptable(text: &InlineText<28>) -> bool {
+        !text.is_option()
     }
 
     /// `prefix` followed by `id`, or, if that is too long or cannot be written as a bare word, by a
@@ -48,7 +48,8 @@ impl ChainPrefix {
     /// a hash; meant for constants, where that is a compile error.
     #[must_use]
     pub const fn new(prefix: &'static str) -> Self {
-        assert!(InlineText::<12>::new(prefix).is_some(), "not a legal chain prefix");
+        let is_word = matches!(InlineText::<12>::new(prefix), Some(text) if !text.is_option());
+        assert!(is_word, "not a legal chain prefix");
         Self(prefix)
     }
 

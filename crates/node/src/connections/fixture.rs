@@ -106,7 +106,7 @@ pub(super) fn told(change: DesiredUpdate) -> Told {
 pub(super) fn surroundings() -> Surroundings {
     let at = |name: &str, address| (name.parse().unwrap(), BTreeSet::from([ip(address)]));
     let addresses = [at("lo", "127.0.0.1"), at("eth0", "192.0.2.1"), at("eth1", "198.51.100.1")];
-    Surroundings { addresses: BTreeMap::from(addresses) }
+    Surroundings { addresses: BTreeMap::from(addresses), ..Surroundings::default() }
 }
 
 /// A TCP connection that nobody translates.

@@ -18,6 +18,8 @@ use tortie_linux::netlink::{Connection, Flow, Tuple};
 pub(crate) struct Surroundings {
     /// The node's own addresses, by interface.
     pub(crate) addresses: BTreeMap<InterfaceName, BTreeSet<IpAddr>>,
+    /// The node's addresses on interfaces whose names no rule can be written with.
+    pub(crate) at_odd_names: BTreeSet<IpAddr>,
 }
 
 /// What host endpoints never decide about, and what is left out.
@@ -119,7 +121,8 @@ impl<'a> Judge<'a> {
                 }
             }
         }
-        let node_addresses = surroundings.addresses.values().flatten().copied().collect();
+        let named = surroundings.addresses.values().flatten();
+        let node_addresses = named.chain(&surroundings.at_odd_names).copied().collect();
         Self { evaluator, exceptions, node_addresses, by_interface, any }
     }
 

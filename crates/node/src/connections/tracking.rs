@@ -65,7 +65,8 @@ impl Tracking for KernelTracking {
         self.names = links.into_iter().map(|link| (link.index, link.name)).collect();
         let names = self.names.iter();
         let by_name = names.filter_map(|(index, name)| Some((*name, addresses.remove(index)?)));
-        Ok(Surroundings { addresses: by_name.collect() })
+        let by_name = by_name.collect();
+        Ok(Surroundings { addresses: by_name, at_odd_names: addresses.into_values().flatten().collect() })
     }
 
     fn connections(&mut self, keep: &dyn Fn(&Connection) -> bool) -> Result<Vec<Connection>, NetlinkError> {

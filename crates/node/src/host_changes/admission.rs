@@ -30,7 +30,7 @@ impl Admission {
 
 /// What becomes of each connection, in order.
 pub(super) fn admissions(evaluator: &Evaluator, observed: &Observed) -> Vec<Admission> {
-    let surroundings = Surroundings { addresses: observed.addresses.clone() };
+    let surroundings = Surroundings { addresses: observed.addresses.clone(), ..Surroundings::default() };
     let exceptions = Exceptions::default();
     let judge = Judge::new(evaluator, &surroundings, &exceptions);
     observed.connections.iter().map(|connection| admission(evaluator, &judge, connection)).collect()

@@ -64,6 +64,12 @@ pub(super) fn interface(value: &Value) -> InterfaceName {
     text(value).parse().unwrap()
 }
 
+/// The interface of an endpoint. One of the recorded names is longer than any interface has, and is cut.
+pub(super) fn cut_interface(value: &Value) -> InterfaceName {
+    let name = text(value);
+    name.get(..InterfaceName::MAX_LEN).unwrap_or(name).parse().unwrap()
+}
+
 pub(super) fn config(json: &Value) -> RulesConfig {
     let on = |name: &str| json[name].as_bool().unwrap();
     let tunnel =

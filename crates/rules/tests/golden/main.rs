@@ -55,6 +55,26 @@ fn assert_chains(what: &str, chains: &[Chain], recorded: &[Value]) {
     }
 }
 
+/// Compares the rules of a set of chains, but for the names of these and the hashes that follow from the names.
+#[track_caller]
+fn assert_same_rules(what: &str, chains: &[Chain], recorded: &[Value]) {
+    let plain = |lines: Vec<String>, name: &str| -> Vec<String> {
+        let without_hash = |line: &String| {
+            let (before, hash) = line.split_once("\"cali:").unwrap();
+            [before, &hash[16..]].concat()
+        };
+        lines.iter().map(|line| without_hash(line).replace(name, "")).collect()
+    };
+    assert_eq!(chains.len(), recorded.len(), "{what}");
+    for chain in chains {
+        let kind = &chain.name.as_str()[.."cali-xx-".len()];
+        let recorded = recorded.iter().find(|recorded| load::text(&recorded["name"]).starts_with(kind)).unwrap();
+        let ours = lines_of(&Lines::new(Features::ALL).chain(chain));
+        let theirs = plain(load::strings(&recorded["lines"]), load::text(&recorded["name"]));
+        assert_eq!(plain(ours, chain.name.as_str()), theirs, "{what}");
+    }
+}
+
 fn hook(kernel_chain: &str, position: HookPosition, rules: &[Rule]) -> RenderedChain {
     Lines::new(Features::ALL).hook(kernel_chain.parse().unwrap(), position, rules)
 }

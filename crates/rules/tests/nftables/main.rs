@@ -163,3 +163,15 @@ fn assert_chains(
         assert_chain_for(&format!("{what} {}", chain.name), chain, recorded.unwrap(), divergences);
     }
 }
+
+/// Compares the rules of a set of chains of the filter layer, but for the names of these and the hashes that follow from the names.
+#[track_caller]
+fn assert_same_rules(what: &str, chains: &[Chain], recorded: &[Value]) {
+    assert_eq!(chains.len(), recorded.len(), "{what}");
+    for chain in chains {
+        let rendered = render(chain, Table::Filter, Family::V4);
+        let kind = &rendered.name.as_str()[.."filter-cali-xx-".len()];
+        let recorded = recorded.iter().find(|recorded| load::text(&recorded["name"]).starts_with(kind)).unwrap();
+        assert_eq!(rendered.texts(), load::strings(&recorded["rules"]), "{what}");
+    }
+}
