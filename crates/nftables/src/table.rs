@@ -662,6 +662,12 @@ impl Table {
         self.kernel.suspected = false;
         match result {
             Ok(snapshot) => {
+                if snapshot.as_ref().is_some_and(|snapshot| snapshot.has_unreadable_names) {
+                    tracing::warn!(
+                        table = %self.config.id,
+                        "objects whose names are no text stay in the table; another process made them"
+                    );
+                }
                 let observed = Observed::new(snapshot);
                 if let Some(believed) = &self.kernel.observed
                     && self.pending.is_empty()

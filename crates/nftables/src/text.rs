@@ -9,8 +9,8 @@ use std::net::IpAddr;
 
 use tortie_net::{Family, InterfaceName, Protocol};
 use tortie_netfilter::{
-    Action, ConntrackState, ConntrackStates, DispatchBy, IcmpType, InterfacePattern, MaskedMark, Match, PortList,
-    PortRange, RejectWith, Rule, Side, Table,
+    Action, ConntrackState, ConntrackStates, DispatchBy, IcmpType, InterfacePattern, LogPrefix, MaskedMark, Match,
+    PortList, PortRange, RejectWith, Rule, Side, Table,
 };
 
 use crate::features::Features;
@@ -283,9 +283,9 @@ fn write_statement(action: &Action, context: &Context<'_>, out: &mut String) -> 
             write!(out, "ct mark set ct mark & {:#x} ^ {:#x}", !mark.mask().get(), mark.value())
         }
         Action::NoTrack => out.write_str("notrack"),
-        Action::Log(prefix) => write!(out, "log prefix \"{}: \" level info", prefix.as_str()),
+        Action::Log(prefix) => write!(out, "log prefix \"{}\" level info", log_prefix(prefix)),
         Action::Nflog { group, prefix } => {
-            write!(out, "log prefix \"{}\" snaplen {NFLOG_SIZE} group {group}", prefix.as_str())
+            write!(out, "log prefix \"{}\" snaplen {NFLOG_SIZE} group {group}", within_limit(prefix.as_str()))
         }
         Action::Dnat { addr, port: None } => write!(out, "dnat to {addr}"),
         Action::Dnat { addr: IpAddr::V4(addr), port: Some(port) } => write!(out, "dnat to {addr}:{port}"),
@@ -338,6 +338,18 @@ fn write_snat(addr: IpAddr, ports: Option<PortRange>, out: &mut String) -> fmt::
         (IpAddr::V4(addr), Some(ports)) => write!(out, "snat to {addr}:{}-{}", ports.first(), ports.last()),
         (IpAddr::V6(addr), Some(ports)) => write!(out, "snat to [{addr}]:{}-{}", ports.first(), ports.last()),
     }
+}
+
+/// Returns the beginning of log lines: as much as the kernel takes.
+pub(crate) fn log_prefix(prefix: &LogPrefix) -> String {
+    within_limit(&format!("{}: ", prefix.as_str())).to_owned()
+}
+
+/// Returns as many characters as the kernel takes of a prefix: `NF_LOG_PREFIXLEN` bytes with the terminator.
+pub(crate) fn within_limit(prefix: &str) -> &str {
+    const LIMIT: usize = 127;
+    let end = prefix.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= LIMIT).last();
+    prefix.get(..end.unwrap_or_default()).unwrap_or_default()
 }
 
 /// How much of a packet goes to the listeners of a group.

@@ -14,7 +14,7 @@ use super::{
     Bytes, Comparison, Conntrack, Expression, FibResult, Header, Meta, Register, Rejection, SetReference, Verdict,
 };
 use crate::names::{LayeredName, SetName};
-use crate::text::{Context, NFLOG_SIZE};
+use crate::text::{Context, NFLOG_SIZE, log_prefix, within_limit};
 
 const FIB_SOURCE: u32 = 1;
 const FIB_DESTINATION: u32 = 1 << 1;
@@ -34,8 +34,6 @@ const ARP_REPLY: u16 = 2;
 const INFO: u32 = 6;
 /// What a register holds.
 const MAX_LOAD: u32 = 16;
-/// `NFT_RULE_MAXEXPRS`.
-const MAX_EXPRESSIONS: usize = 128;
 /// The kernel's own burst of a limit.
 const DEFAULT_BURST: u32 = 5;
 
@@ -49,9 +47,6 @@ pub enum Unsupported {
     /// It asks for, or does, what only a table can take apart.
     #[error("several networks, sets or chains in one rule take a table that is laid out")]
     NotLaidOut,
-    /// It is longer than the kernel takes.
-    #[error("a rule takes {0} expressions, more than the {MAX_EXPRESSIONS} that nftables allows")]
-    TooLong(usize),
 }
 
 /// What the kernel runs for a rule.
@@ -68,10 +63,7 @@ pub fn compile(rule: &Rule, context: &Context<'_>) -> Result<Vec<Expression>, Un
         None if rule.matches.is_empty() => compiler.out.push(Expression::Verdict(Verdict::Continue)),
         None => {}
     }
-    match compiler.out.len() {
-        ..=MAX_EXPRESSIONS => Ok(compiler.out),
-        count => Err(Unsupported::TooLong(count)),
-    }
+    Ok(compiler.out)
 }
 
 struct Compiler {
@@ -374,11 +366,11 @@ impl Compiler {
             Action::SetConnectionMark(mark) => self.connection_mark(*mark),
             Action::NoTrack => self.out.push(Expression::NoTrack),
             Action::Log(prefix) => {
-                let prefix = format!("{}: ", prefix.as_str()).into();
-                self.out.push(Expression::Log { prefix, level: INFO });
+                self.out.push(Expression::Log { prefix: log_prefix(prefix).into(), level: INFO });
             }
             Action::Nflog { group, prefix } => {
-                self.out.push(Expression::Nflog { prefix: prefix.as_str().into(), group: *group, size: NFLOG_SIZE });
+                let prefix = within_limit(prefix.as_str()).into();
+                self.out.push(Expression::Nflog { prefix, group: *group, size: NFLOG_SIZE });
             }
             Action::Dnat { addr, port } => {
                 let ports = port.map(|port| (port, port));

@@ -90,7 +90,6 @@ impl Table {
     fn must_begin_anew(&self, observed: &Observed) -> bool {
         let differs = |name: &str, shape: SetShape| observed.sets.get(name).is_some_and(|set| set.shape != shape);
         observed.flags != 0
-            || observed.has_unreadable_names
             || self.desired.sets.iter().any(|(name, set)| differs(name.as_str(), SetShape::Set(set.kind)))
             || self.desired.maps.iter().any(|((layer, name), map)| {
                 differs(LayeredName::new(*layer, name.as_str()).as_str(), SetShape::Map(map.kind))

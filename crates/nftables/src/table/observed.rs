@@ -19,8 +19,6 @@ pub(super) struct Observed {
     pub(super) exists: bool,
     /// No table that is made here has any.
     pub(super) flags: u32,
-    /// See [`Snapshot::has_unreadable_names`].
-    pub(super) has_unreadable_names: bool,
     pub(super) chains: BTreeMap<LayeredName, Chain>,
     pub(super) sets: BTreeMap<String, Set>,
     /// Flow tables, with their interfaces.
@@ -83,7 +81,6 @@ impl Observed {
         Self {
             exists: true,
             flags: snapshot.flags,
-            has_unreadable_names: snapshot.has_unreadable_names,
             chains: chains.collect(),
             sets: sets.collect(),
             flow_tables: snapshot.flow_tables,
@@ -110,7 +107,6 @@ impl Observed {
         let sets: BTreeSet<_> = self.sets.keys().chain(other.sets.keys()).collect();
         chains.iter().filter(differs).count()
             + usize::from(self.flags != other.flags)
-            + usize::from(self.has_unreadable_names != other.has_unreadable_names)
             // Interfaces leave them by themselves.
             + usize::from(!self.flow_tables.keys().eq(other.flow_tables.keys()))
             + sets.iter().filter(|name| self.sets.get(**name) != other.sets.get(**name)).count()

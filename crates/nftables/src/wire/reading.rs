@@ -35,8 +35,8 @@ pub struct Snapshot {
     pub sets: BTreeMap<String, ObservedSet>,
     /// Its flow tables, with the interfaces that they have.
     pub flow_tables: BTreeMap<String, BTreeSet<InterfaceName>>,
-    /// Whether other processes made chains, sets or flow tables whose names are no text. They go
-    /// with the table only.
+    /// Whether other processes made chains, sets or flow tables whose names are no text. They stay,
+    /// as their names cannot be written.
     pub has_unreadable_names: bool,
 }
 

@@ -27,8 +27,10 @@ const NLM_F_APPEND: u16 = 0x800;
 
 /// The length of a list of elements is a number of two bytes.
 const MAX_ELEMENTS_LEN: usize = 60_000;
-/// Interfaces in one message, whose list is limited likewise.
-const MAX_DEVICES: usize = 1_000;
+/// The interfaces in one message are fewer than `NFT_NETDEVICE_MAX`.
+const MAX_DEVICES: usize = 255;
+/// `NFT_RULE_MAXEXPRS`.
+const MAX_EXPRESSIONS: usize = 128;
 
 /// A message of a batch; `NLM_F_REQUEST` is not among its flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,7 +219,9 @@ impl Encoder {
                 next += 1;
                 next
             };
-            out.nested(RULE_EXPRESSIONS, |out| encode_expressions(&rule.expressions, ports, out));
+            // The kernel refuses a rule with one more than the limit, and the table isolates it.
+            let expressions = rule.expressions.get(..=MAX_EXPRESSIONS).unwrap_or(&rule.expressions);
+            out.nested(RULE_EXPRESSIONS, |out| encode_expressions(expressions, ports, out));
             let comment = rule.shown.comment.as_bytes();
             // A text and the byte that ends it; longer ones were cut when the rule was rendered.
             let len = u8::try_from(comment.len() + 1).expect("a comment has 128 bytes at most");
