@@ -100,8 +100,8 @@ pub(crate) fn virtual_machine_migration(object: &Object<'_, '_>, sink: &mut Sink
     // It is quoted in a selector.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
     if !machine.bytes().chain(uid.bytes()).all(is_plain) {
-        object.root.error(sink, format!("neither `{machine}` nor `{uid}` may have other characters than names have"));
-        return None;
+        object.root.warn(sink, format!("neither `{machine}` nor `{uid}` may have other characters than names have"));
+        return Some(Contributions::new());
     }
     let state = status.field("migrationState").and_then(|state| state.map(sink));
     let source = state.map_or("", |state| state.text_or_empty("sourcePod", sink));
