@@ -66,7 +66,7 @@ fn run_tests() -> Result<(), String> {
         return with_threads(cargo(&["test"]).args(OF_TESTS), "RUST_TEST_THREADS");
     }
     with_threads(cargo(&["nextest", "run"]).args(OF_TESTS), "NEXTEST_TEST_THREADS")?;
-    run(cargo(&["test", "--doc"]).args(OF_TESTS))
+    with_threads(cargo(&["test", "--doc"]).args(OF_TESTS), "RUST_TEST_THREADS")
 }
 
 /// A program of a laboratory with the agent, on a real kernel: conformance cases, or faults that happen while packets are sent.

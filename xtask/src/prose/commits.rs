@@ -37,16 +37,27 @@ pub(super) fn wrong(folder: &Path) -> Result<Vec<Commit>, String> {
 /// A line for each commit: its hash and its subject.
 fn log(folder: &Path) -> Result<String, String> {
     let log = |range| {
-        let mut git = Command::new("git");
-        git.args(["log", "--no-merges", "--format=%h%x09%s", range, "--"]).current_dir(folder);
+        let mut git = git(folder);
+        git.args(["log", "--no-merges", "--format=%h%x09%s", range, "--"]);
         git
     };
     // A branch without upstream is an error of git.
     let change = log("@{upstream}..").stderr(Stdio::null()).output();
     match change {
-        Ok(change) if change.status.success() => Ok(String::from_utf8_lossy(&change.stdout).into_owned()),
+        Ok(change) if change.status.success() && !change.stdout.is_empty() => {
+            Ok(String::from_utf8_lossy(&change.stdout).into_owned())
+        }
+        // The branch is the upstream one, as in a fresh clone.
+        Ok(change) if change.status.success() => output(&mut log("-1")),
         _ => output(&mut log(LATEST)),
     }
+}
+
+/// Git on this repository, also where it runs a hook of another one.
+fn git(folder: &Path) -> Command {
+    let mut git = Command::new("git");
+    git.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE").env_remove("GIT_INDEX_FILE").current_dir(folder);
+    git
 }
 
 /// Whether a subject has the form `area: imperative`, with one area or several.
@@ -57,7 +68,7 @@ fn is_subject(subject: &str) -> bool {
     };
     let parts = subject.split_once(": ");
     let has_form = parts.is_some_and(|(areas, what)| areas.split(", ").all(is_area) && is_imperative(what));
-    has_form && subject.chars().count() <= MAX_SUBJECT
+    (has_form && subject.chars().count() <= MAX_SUBJECT) || subject.starts_with("Revert \"")
 }
 
 #[cfg(test)]
@@ -79,25 +90,28 @@ mod tests {
         }
     }
 
-    fn git(folder: &Path, args: &[&str]) {
-        let mut git = Command::new("git");
-        git.args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(args).current_dir(folder);
-        output(&mut git).unwrap();
+    fn run(folder: &Path, args: &[&str]) {
+        let mut git = git(folder);
+        git.envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1")]);
+        output(git.args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(args)).unwrap();
     }
 
     #[test]
     fn commits_behind_the_upstream_branch_are_checked() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        let commit = |subject| git(folder, &["commit", "--quiet", "--allow-empty", "--message", subject]);
+        let commit = |subject| run(folder, &["commit", "--quiet", "--allow-empty", "--message", subject]);
         let subjects = || wrong(folder).unwrap().into_iter().map(|commit| commit.subject).collect::<Vec<_>>();
         assert_eq!(subjects(), [""; 0], "no repository");
-        git(folder, &["init", "--quiet", "--initial-branch", "main"]);
+        run(folder, &["init", "--quiet", "--initial-branch", "main"]);
         commit("old work");
         commit("calc: read once");
         assert_eq!(subjects(), ["old work"]);
-        git(folder, &["checkout", "--quiet", "-b", "change", "--track", "main"]);
+        run(folder, &["checkout", "--quiet", "-b", "change", "--track", "main"]);
+        assert_eq!(subjects(), [""; 0], "the latest commit is right");
         commit("new work");
+        assert_eq!(subjects(), ["new work"]);
+        commit("Revert \"new work\"");
         assert_eq!(subjects(), ["new work"]);
     }
 
