@@ -181,9 +181,12 @@ impl Choices<'_> {
         let key = WorkloadEndpointKey::new(host, "k8s", self.of(&["ns/pod0", "ns/pod1", "ns/pod2"]), "eth0");
         let endpoint = exists.then(|| {
             let nets = self.nets(&["10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32", "fd00::1/128"]);
-            let (ipv4_nets, ipv6_nets) = nets.into_iter().partition(|net| net.family() == Family::V4);
+            // Endpoints with so many networks are not valid.
+            let too_many = if self.byte() == 1 { 1_001 } else { 0 };
+            let nets = nets.into_iter().chain(std::iter::repeat_n("10.0.0.1/32".parse().unwrap(), too_many));
+            let (ipv4_nets, ipv6_nets) = nets.partition(|net| net.family() == Family::V4);
             WorkloadEndpoint {
-                iface: (self.byte() != 1).then(|| "cali0".parse().unwrap()),
+                iface: Some("cali0".parse().unwrap()),
                 labels: self.labels(),
                 profiles: self.profiles(),
                 ipv4_nets,

@@ -1,11 +1,12 @@
 //! What would be written on a clean node.
 
+use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
 use tortie_ipsets::{IpSets, Plan as SetPlan};
 use tortie_iptables::Table;
-use tortie_model::Family;
+use tortie_model::{Family, with_causes};
 
 use crate::dataplane::Dataplane;
 use crate::report::DataplaneProblem;
@@ -123,9 +124,9 @@ fn render_sets(sets: &mut IpSets) -> String {
 }
 
 /// A table that its driver refuses as a whole has no text.
-fn or_empty<T: Default>(rendered: Result<T, impl fmt::Display>) -> T {
+fn or_empty<T: Default>(rendered: Result<T, impl Error>) -> T {
     rendered.unwrap_or_else(|error| {
-        tracing::error!(%error, "a table cannot be rendered");
+        tracing::error!(error = with_causes(&error), "a table cannot be rendered");
         T::default()
     })
 }

@@ -11,7 +11,7 @@ use tortie_ebpf::hooks::{Attachment, Hook, HookSettings, KernelLayout, LICENSE, 
 use tortie_ebpf::layout::{CounterRecord, LOG_BYTES, MapKind, ROOTS};
 use tortie_ebpf::{Btf, Interface, MapSizes, Node, NodeSettings, Write};
 use tortie_lab::netns::Namespace;
-use tortie_model::Family;
+use tortie_model::{Family, with_causes};
 
 use crate::Result;
 use crate::policy::{Policy, STRANGER};
@@ -94,7 +94,7 @@ pub(crate) fn measure(policy: Policy, family: Family, place: Place, times: u32) 
     let compiled = begin.elapsed();
     node.reclaim();
     if let Some(problem) = node.flush().problems().first() {
-        return Err(problem.to_string().into());
+        return Err(with_causes(problem).into());
     }
 
     let begin = Instant::now();
