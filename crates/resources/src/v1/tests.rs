@@ -81,8 +81,8 @@ fn bad_values_name_key_field_and_reason() {
         (WORKLOAD, json!({"name": 1}), "name: must be text (put it in quotes), is a number"),
         (
             HOST,
-            json!({"name": "-A"}),
-            "name: interface name \"-A\" must be 1 to 15 printable ASCII characters that need no quoting",
+            json!({"name": "!A"}),
+            "name: interface name \"!A\" must be 1 to 15 printable ASCII characters that need no quoting",
         ),
         (HOST, json!({"name": "veth@1"}), "name: `veth@1` is not the name of an interface"),
         (WORKLOAD, json!({"mac": "aa:bb"}), "mac: `aa:bb` is not an Ethernet address"),
@@ -108,7 +108,7 @@ fn dscp_names() {
 /// As in Felix: another node's endpoint must not be missing from IP sets of rules that deny it.
 #[test]
 fn content_that_felix_accepts_is_decoded() {
-    for name in ["an interface of 28 characters", "0123456789abcdef", "a b", "cali+", "a/b", "*", "-A", "é"] {
+    for name in ["an interface of 28 characters", "0123456789abcdef", "a b", "cali+", "a/b", "*", "!A", "é"] {
         let json = json!({"state": "active", "name": name, "labels": {"bad key": "x"}});
         let Update::WorkloadEndpoint(_, Some(endpoint)) = value(WORKLOAD, &json).unwrap() else { panic!() };
         assert_eq!(endpoint.iface, None, "{name}");
