@@ -3,8 +3,9 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// How long to wait before the next attempt: twice as long after each failure, between two bounds, and never quite as
-/// long as others wait who failed at the same moment. Pure: chance is an argument.
+/// Exponential backoff: the pause doubles after each failure, between two bounds. Up to half of a
+/// pause is random, so that clients that fail at the same moment do not retry together. Pure: the
+/// random number is an argument.
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,13 +27,14 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// No failure yet; pauses are between half of `min` and `max`.
+    /// Returns a backoff without failures; pauses are between half of `min` and `max`.
     #[must_use]
     pub const fn new(min: Duration, max: Duration) -> Self {
         Self { min, max, failures: 0 }
     }
 
-    /// An attempt has failed. Says how long to wait; `chance` is between 0 and 1, see [`chance`].
+    /// Counts a failed attempt and returns the pause before the next one; `chance` is between 0 and
+    /// 1, see [`chance`].
     #[must_use]
     pub fn fail(&mut self, chance: f64) -> Duration {
         let doublings = self.failures.min(31);
@@ -41,19 +43,19 @@ impl Backoff {
         whole.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0)
     }
 
-    /// An attempt has succeeded.
+    /// Resets the pause after a successful attempt.
     pub fn succeed(&mut self) {
         self.failures = 0;
     }
 
-    /// How many attempts in a row have failed.
+    /// Returns the number of consecutive failures.
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.failures
     }
 }
 
-/// A random number between 0 and 1; not for secrets.
+/// Returns a random number between 0 and 1; not for secrets.
 #[must_use]
 pub fn chance() -> f64 {
     // The state is seeded by the operating system once, and then counts up.

@@ -1,4 +1,4 @@
-//! What waits to be taken by the consumer of a source.
+//! Queue between a source and its consumer.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -8,27 +8,29 @@ use std::time::Instant;
 use ahash::RandomState;
 use tortie_model::{Key, SyncStatus, Update};
 
-/// How long the queue may be, whatever waits in it.
+/// Queue length below which no sweep takes place.
 const SWEEP_FROM: usize = 1024;
 
 /// Updates on their way from a source to its consumer: at most one for each key, the newest. Pure.
 ///
-/// The buffer knows which objects the consumer has been told of. So it can drop the deletion of what the consumer never
-/// heard of, and find out after a resync what is gone (`libcalico-go/lib/backend/syncersv1/dedupebuffer`).
+/// The buffer records which objects the consumer knows. So it drops the deletion of an object that
+/// the consumer never received, and finds the objects that a resync did not list
+/// (`libcalico-go/lib/backend/syncersv1/dedupebuffer`).
 ///
-/// A status never overtakes an update that was there before it. An update may overtake a status: its key then waits
-/// before the status already, with an older value that nobody will miss. Of statuses with nothing between them, those that
-/// lead back to an earlier one are left out: a consumer that has not heard of a resync need not hear of two.
+/// A status never overtakes an update that was queued before it. An update may overtake a status:
+/// if its key is already queued before the status, the newer value replaces the older one there. Of
+/// consecutive statuses without updates between them, those that lead back to an earlier one are
+/// dropped: a consumer that has not seen a resync does not need to see two.
 #[derive(Debug, Default)]
 pub struct DedupeBuffer {
-    /// May name updates that have been withdrawn.
+    /// May contain entries of updates that have been withdrawn.
     queue: VecDeque<Waiting>,
     pending: HashMap<Key, Pending, RandomState>,
-    /// The objects that exist as far as the source has told, and those that the consumer has been told of.
+    /// The objects that exist according to the source, and those that the consumer has received.
     known: HashMap<Key, Known, RandomState>,
     resync: u32,
     tickets: u64,
-    /// What comes after the versions that were given out last.
+    /// Updates that follow the versions returned last.
     versioned: Option<(Vec<Update>, Instant)>,
 }
 
@@ -43,39 +45,39 @@ struct Pending {
     update: Update,
     version: Option<Arc<str>>,
     noticed: Instant,
-    /// Tells the place in the queue that counts from those that were given up.
+    /// Distinguishes the valid queue entry from withdrawn ones.
     ticket: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// The resync in which the source last told of it.
+    /// The resync in which the source last reported it.
     resync: u32,
-    /// Whether it exists, as far as the source has told.
+    /// Whether it exists according to the source.
     exists: bool,
-    /// Whether the consumer has been told that it exists.
+    /// Whether the consumer has received it as existing.
     taken: bool,
 }
 
-/// What is next in a [`DedupeBuffer`].
+/// Next item of a [`DedupeBuffer`].
 #[derive(Debug, PartialEq)]
 pub enum Next {
-    /// At which version of the datastore the objects of the updates are that come next, as far as that is known.
+    /// Datastore versions of the objects in the updates that come next, as far as they are known.
     Versions(Vec<(Key, Arc<str>)>),
-    /// Changed objects, each once, and when the oldest of these changes was noticed.
+    /// Changed objects, each once, and the time when the oldest of these changes was noticed.
     Updates(Vec<Update>, Instant),
-    /// How far the datastore has been read.
+    /// Progress of reading the datastore.
     Status(SyncStatus),
 }
 
 impl DedupeBuffer {
-    /// How many updates wait.
+    /// Returns the number of queued updates.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pending.len()
     }
 
-    /// Whether nothing waits.
+    /// Reports whether nothing is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.versioned.is_none()
@@ -83,19 +85,20 @@ impl DedupeBuffer {
             && self.queue.iter().all(|waiting| matches!(waiting, Waiting::Update { .. }))
     }
 
-    /// Whether an update of this key waits, so that another one takes no room.
+    /// Reports whether an update of this key is queued, so that another one takes no further space.
     #[must_use]
     pub fn holds(&self, key: &Key) -> bool {
         self.pending.contains_key(key)
     }
 
-    /// Everything will be told again: what has not been by [`DedupeBuffer::end_resync`] is gone.
+    /// Begins a resync: the source sends every object again. Objects not sent by
+    /// [`DedupeBuffer::end_resync`] are deleted.
     pub fn begin_resync(&mut self) {
         self.resync = self.resync.wrapping_add(1);
         self.status(SyncStatus::Resync);
     }
 
-    /// Everything has been told. Deletes, in the order of keys, what was not.
+    /// Ends a resync. Deletes, in the order of keys, the objects that the source did not send.
     pub fn end_resync(&mut self, now: Instant) {
         let current = self.resync;
         let is_gone = |known: &Known| known.exists && known.resync != current;
@@ -108,12 +111,12 @@ impl DedupeBuffer {
         self.status(SyncStatus::InSync);
     }
 
-    /// Takes a change that was noticed at this time.
+    /// Queues a change that was noticed at this time.
     pub fn update(&mut self, update: Update, noticed: Instant) {
         self.update_at(update, None, noticed);
     }
 
-    /// As [`DedupeBuffer::update`], of an object that is at this version.
+    /// As [`DedupeBuffer::update`], for an object at this datastore version.
     pub fn update_at(&mut self, update: Update, version: Option<Arc<str>>, noticed: Instant) {
         let (key, resync, exists) = (update.key(), self.resync, update.exists());
         match self.known.entry(key.clone()) {
@@ -124,7 +127,7 @@ impl DedupeBuffer {
             Entry::Occupied(mut known) => {
                 let taken = known.get().taken;
                 if !exists && !taken {
-                    // The consumer never heard of it, and need not.
+                    // The consumer never received it, so no deletion is needed.
                     known.remove();
                     self.pending.remove(&key);
                     return;
@@ -147,7 +150,7 @@ impl DedupeBuffer {
         }
     }
 
-    /// Whether a status is next.
+    /// Reports whether the next item is a status.
     #[must_use]
     pub fn begins_with_status(&self) -> bool {
         let live = |waiting: &&Waiting| match waiting {
@@ -157,13 +160,14 @@ impl DedupeBuffer {
         self.versioned.is_none() && matches!(self.queue.iter().find(live), Some(Waiting::Status(_)))
     }
 
-    /// Takes a status.
+    /// Queues a status.
     pub fn status(&mut self, status: SyncStatus) {
         push_status(&mut self.queue, status);
         self.sweep();
     }
 
-    /// Gives out what is next: at most `limit` updates, before them their versions if any are known, or a status.
+    /// Removes and returns the next item: a status, or at most `limit` updates, preceded by their
+    /// versions if any are known.
     pub fn take(&mut self, limit: usize) -> Option<Next> {
         if let Some((updates, noticed)) = self.versioned.take() {
             return Some(Next::Updates(updates, noticed));
@@ -206,15 +210,15 @@ impl DedupeBuffer {
         Some(Next::Versions(versions))
     }
 
-    /// Forgets everything, for a consumer that restarts.
+    /// Clears all state, for a consumer that restarts.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Frees the places of withdrawn updates, and of the statuses that these leave without anything between them, once
-    /// there are many more places than updates that wait.
+    /// Removes entries of withdrawn updates, and statuses that are then redundant, once the queue
+    /// has many more entries than pending updates.
     fn sweep(&mut self) {
-        // What is left has at most three statuses before each update, and as many at the end.
+        // After a sweep at most three statuses remain before each update, and as many at the end.
         if self.queue.len() < SWEEP_FROM + 8 * self.pending.len() {
             return;
         }
@@ -236,7 +240,8 @@ fn waits(pending: &HashMap<Key, Pending, RandomState>, key: &Key, ticket: u64) -
     pending.get(key).is_some_and(|pending| pending.ticket == ticket)
 }
 
-/// Adds a status; if it is among those at the end already, what came after it is dropped instead.
+/// Adds a status. If the statuses at the end of the queue already contain it, those after it are
+/// dropped instead.
 fn push_status(queue: &mut VecDeque<Waiting>, status: SyncStatus) {
     let run = queue.iter().rev().map_while(|waiting| match waiting {
         Waiting::Status(status) => Some(*status),

@@ -1,22 +1,27 @@
-//! What is there without anybody writing it.
+//! Objects that exist in every datastore without being written.
 
 use tortie_model::{Key, Profile, ProfileName, ProfileRules, TierName, Update};
 use tortie_resources::stored::{DEFAULT_ALLOW_PROFILE, built_in_tier, built_in_tiers};
 
-/// How many there are.
+/// Number of built-in updates.
 #[cfg(test)]
 pub(crate) const COUNT: usize = 6;
 
-/// The objects that every datastore of Calico provides: the profile which host endpoints are given so that their traffic
-/// does not end where no policy speaks (`libcalico-go/lib/resources/static.go`), and the tiers that are made when it is
-/// set up (`EnsureInitialized` of `libcalico-go/lib/clientv3/client.go`), and that it may be used, without which a Felix
-/// ends. What somebody has written under their names counts instead.
+/// Returns the objects that every Calico datastore provides:
+///
+/// - the profile `projectcalico-default-allow`, which host endpoints are given so that traffic to
+///   which no policy applies is not denied (`libcalico-go/lib/resources/static.go`);
+/// - the tiers that are created when the datastore is initialized (`EnsureInitialized` of
+///   `libcalico-go/lib/clientv3/client.go`);
+/// - the ready flag, without which Felix exits.
+///
+/// An object that is stored under one of their names takes precedence.
 pub(crate) fn objects() -> Vec<Update> {
     let tiers = built_in_tiers().map(|tier| Update::Tier(TierName::from(tier.name), Some(tier.tier())));
     default_allow().into_iter().chain(tiers).chain([Update::Ready(Some(true))]).collect()
 }
 
-/// The built-in object of this key.
+/// Returns the built-in object of this key.
 pub(crate) fn object(key: &Key) -> Option<Update> {
     match key {
         Key::Ready => Some(Update::Ready(Some(true))),

@@ -24,15 +24,16 @@ use directory::{Directory, Disk, Turn};
 use events::{Heard, OnDisk, is_end_of_writing};
 pub use settling::Settle;
 
-/// Writers change several files, or one in several steps: reading waits until they pause that long …
+/// Quiet time to wait for before reading, because writers change several files, or one file in
+/// several steps.
 const PAUSE: Duration = Duration::from_millis(10);
-/// … but no longer than this.
+/// Longest wait for that quiet time.
 const MAX_PAUSE: Duration = Duration::from_millis(100);
-/// How soon a directory is looked for again that cannot be listed.
+/// Interval between attempts to list an unavailable directory.
 const RETRY: Duration = Duration::from_secs(1);
-/// Longest time between two signs of life of a thread that is not stuck.
+/// Longest interval between two liveness reports of the source thread.
 const LIFE: Duration = Duration::from_secs(5);
-/// How often the directory is scanned without a reason.
+/// Default interval between scans without a file event.
 const RESCAN: Duration = Duration::from_secs(10);
 
 /// A directory of manifests.
@@ -45,15 +46,15 @@ pub struct DirSource {
     begun: Instant,
     interval: Duration,
     options: Options,
-    /// Where what was last good is kept, and for which node.
+    /// State directory for the last valid versions, and the node name.
     keep: Option<(PathBuf, String)>,
-    /// How many states of the history are kept.
+    /// Number of history states to keep.
     states: usize,
     last_good: Option<last_good::Writer>,
 }
 
 impl DirSource {
-    /// The manifests below `root`. Nothing is read yet.
+    /// Returns a source of the manifests below `root`. Nothing is read yet.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>, options: Options) -> Self {
         Self {
@@ -70,9 +71,10 @@ impl DirSource {
         }
     }
 
-    /// Reads everything that has changed since the last time; the first time that is everything. Files are taken as they
-    /// are, whoever may be writing them. The first time, Calico's built-in profile `projectcalico-default-allow` is among
-    /// it, unless a file defines one of that name.
+    /// Reads all changes since the last call; the first call reads everything. Files are taken as
+    /// they are, even if another process is writing them. The first call also returns Calico's
+    /// built-in objects, such as the profile `projectcalico-default-allow`, unless a file defines
+    /// one of that name.
     ///
     /// # Errors
     /// If the directory cannot be listed; nothing has changed then.
@@ -81,7 +83,7 @@ impl DirSource {
         self.look().map(|turn| turn.updates)
     }
 
-    /// Everything that is wrong now.
+    /// Returns all current problems.
     pub fn problems(&self) -> impl Iterator<Item = InputProblem> {
         self.directory.state.problems()
     }
@@ -91,26 +93,27 @@ impl DirSource {
         self.directory.turn(&disk, self.begun.elapsed())
     }
 
-    /// Keeps what is last good below a state directory of the program, and begins with what it finds there. What cannot be
-    /// read or written there is logged, and nothing else follows from it.
+    /// Keeps the last valid versions below a state directory of the program, and starts with the
+    /// versions found there. Failures to read or write them are logged and have no other effect.
     #[must_use]
     pub fn keep_last_good(mut self, state: impl Into<PathBuf>, node: &str) -> Self {
         self.keep = Some((state.into(), node.to_owned()));
         self
     }
 
-    /// Keeps a [history](crate::history) of so many states beside what is last good; 0 for none.
+    /// Keeps a [history](crate::history) of this many states beside the last valid versions; 0
+    /// disables it.
     #[must_use]
     pub fn keep_history(mut self, states: usize) -> Self {
         self.states = states;
         self
     }
 
-    /// Brings back what was last good.
+    /// Restores the last valid versions.
     fn restore(&mut self) {
         let Some((state, node)) = self.keep.take() else { return };
         let unusable = |record: &Path, why: &dyn std::fmt::Display| {
-            tracing::warn!(record = %record.display(), %why, "a record of what was last good is ignored");
+            tracing::warn!(record = %record.display(), %why, "record of a last valid version ignored");
         };
         let opened = last_good::Store::open(&state, &self.root, &node).and_then(|store| {
             let records = store.load(unusable)?;
@@ -122,19 +125,20 @@ impl DirSource {
                 let place = |record: Record| (self.place(&record.path), record);
                 let records: Vec<_> = records.into_iter().map(place).collect();
                 if !records.is_empty() {
-                    tracing::info!(files = records.len(), "what was last good is known from before");
+                    tracing::info!(files = records.len(), "last valid versions restored");
                     self.directory.restore(&records);
                 }
                 self.last_good = Some(writer);
             }
             Err(error) => tracing::warn!(
                 directory = %state.display(), error = %with_causes(&error),
-                "what is last good cannot be kept; enforcement goes on, and a restart will not know it"
+                "last valid versions cannot be kept; enforcement continues, but a restart will not restore them"
             ),
         }
     }
 
-    /// The history, if one is wanted and can be kept. If a state is known from before, the history begins with it.
+    /// Returns the history, if it is enabled and can be opened. If last valid versions were
+    /// restored, they are the first state of an empty history.
     fn history(&self, state: &Path, node: &str, is_known: bool) -> Option<Recorder> {
         if self.states == 0 {
             return None;
@@ -169,7 +173,7 @@ impl DirSource {
         }));
     }
 
-    /// Whether endpoints are kept closed of which it is unknown what was to protect them; see
+    /// Sets whether endpoints are closed while their protection is unknown; see
     /// [`DirState::close_unknown`](crate::DirState::close_unknown).
     #[must_use]
     pub fn close_unknown(mut self, closes: bool) -> Self {
@@ -177,21 +181,21 @@ impl DirSource {
         self
     }
 
-    /// How long what files seem to have lost stays in force.
+    /// Sets how long definitions stay in force that files seem to have lost.
     #[must_use]
     pub fn settle_for(mut self, settle: Settle) -> Self {
         self.settle = settle;
         self
     }
 
-    /// Sets the bounds of reading: links that lead out of the directory, sizes of files.
+    /// Sets the bounds of reading: links that lead out of the directory, and file sizes.
     #[must_use]
     pub fn read_within(mut self, access: DirAccess) -> Self {
         self.access = access;
         self
     }
 
-    /// How often the directory is scanned without a file event to hint at a change; 10 s if not set.
+    /// Sets the interval between scans without a file event; 10 s by default.
     #[must_use]
     pub fn rescan_every(mut self, interval: Duration) -> Self {
         self.interval = interval;
@@ -199,7 +203,8 @@ impl DirSource {
     }
 }
 
-/// File events are hints; the truth is a scan after each, and every now and then.
+/// File events are hints. Each hint triggers a scan, and a periodic scan finds changes without
+/// events.
 impl Source for DirSource {
     fn name(&self) -> &'static str {
         "directory"
@@ -210,7 +215,7 @@ impl Source for DirSource {
         self.restore();
         let (hint, hints) = sync_channel(1);
         let wake = hint.clone();
-        // A hint that waits already will do.
+        // One pending hint is enough.
         feed.wake_with(move || {
             let _ = wake.try_send(());
         });
@@ -226,7 +231,8 @@ struct Watch<'f> {
     feed: &'f Feed,
     hint: SyncSender<()>,
     heard: Arc<Mutex<Heard>>,
-    /// What is being watched for events; another directory of the same name is not.
+    /// Identity and watcher of the watched directory; another directory of the same name is not
+    /// watched.
     watched: Option<((u64, u64), Option<RecommendedWatcher>)>,
 }
 
@@ -242,7 +248,7 @@ impl<'f> Watch<'f> {
         loop {
             self.feed.show_life();
             let noticed = Instant::now();
-            // Watching begins before reading, so that no change falls between.
+            // Watching begins before reading, so that no change is missed in between.
             self.keep_watching();
             self.take_heard();
             match self.source.look() {
@@ -273,7 +279,7 @@ impl<'f> Watch<'f> {
         }
     }
 
-    /// Sees to it that events come from the directory that is there now.
+    /// Ensures that events come from the directory that exists now.
     fn keep_watching(&mut self) {
         let root = &self.source.root;
         let there = scan::identity(root);
@@ -286,25 +292,25 @@ impl<'f> Watch<'f> {
         let disk = OnDisk { root: root.clone(), access: self.source.access };
         self.watched = there.map(|identity| {
             let hear = move |event: notify::Result<notify::Event>| {
-                // What the source itself opens and reads would have it read again for ever.
+                // Reacting to the source's own reads would cause endless rescans.
                 if event.as_ref().is_ok_and(|event| event.kind.is_access() && !is_end_of_writing(event.kind)) {
                     return;
                 }
                 heard.lock().unwrap_or_else(PoisonError::into_inner).hear(&disk, event.ok().as_ref(), begun.elapsed());
-                // A hint that finds one waiting adds nothing.
+                // One pending hint is enough.
                 let _ = hint.try_send(());
             };
             let watcher = can_start_a_thread()
                 .and_then(|()| notify::recommended_watcher(hear))
                 .and_then(|mut watcher| watcher.watch(root, RecursiveMode::Recursive).map(|()| watcher));
             if let (Err(error), false) = (&watcher, is_known_to_fail) {
-                tracing::warn!(%error, "file events are not to be had; relying on periodic scans");
+                tracing::warn!(%error, "file events are unavailable; relying on periodic scans");
             }
             (identity, watcher.ok())
         });
     }
 
-    /// Lets the directory know what the events tell of its files.
+    /// Passes the received events to the directory.
     fn take_heard(&mut self) {
         let (notes, lost) = self.heard.lock().unwrap_or_else(PoisonError::into_inner).take();
         if lost {
@@ -355,7 +361,7 @@ impl<'f> Watch<'f> {
     }
 }
 
-/// The directory as the file system has it, at one time of its clock.
+/// The directory in the file system, at one time of the system clock.
 struct Files<'r> {
     root: &'r Path,
     access: DirAccess,
@@ -376,12 +382,13 @@ impl Disk for Files<'_> {
     }
 
     fn age(&self, stamp: &Stamp) -> Duration {
-        // A look may take long, on a machine with much to do.
+        // A scan may take long on a busy machine.
         stamp.age(self.time, SystemTime::now())
     }
 }
 
-/// The watcher takes for granted that its thread starts, and ends the program if it does not.
+/// Reports whether a thread can be started. The `notify` watcher assumes that its thread starts,
+/// and panics if it does not.
 fn can_start_a_thread() -> notify::Result<()> {
     let thread = thread::Builder::new().name("file-events".into()).spawn(|| {}).map_err(notify::Error::io)?;
     thread.join().map_err(|_| notify::Error::generic("a thread panicked"))

@@ -1,4 +1,4 @@
-//! What a directory of manifests says: contents of files in, updates out.
+//! State of a directory of manifests: contents of files in, updates out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -19,22 +19,24 @@ mod doubles;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
-/// What a file holds.
+/// Content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileContent<'a> {
     /// This text.
     Text(&'a str),
-    /// Something that cannot be read, and why. What the file defined before stays in force.
+    /// The reason why it cannot be read. The previous definitions of the file stay in force.
     Unreadable(&'a str),
 }
 
-/// The state of a directory. Pure: whoever watches the directory tells what its files hold.
+/// State of a directory. Pure: the caller watches the directory and passes the contents of its
+/// files.
 ///
-/// An object that becomes invalid keeps what was last good for it. If two files define one object, the file that sorts
-/// first counts; if two objects claim one key, the object that sorts first. Either way the other one is a problem, and a
-/// policy whose other definition differs is joined by one that denies the endpoints which that selects, also while the
-/// other definition may be behind an unreadable document. The objects that every datastore has are there from the first
-/// [`DirState::take_updates`] on.
+/// An invalid object keeps its last valid version. If two files define one object, the file that
+/// sorts first takes effect. If two objects claim one key, the object that sorts first takes
+/// effect. In both cases the other one is reported as a problem. If the other definition of a
+/// policy differs, an additional policy denies the endpoints that it selects, also while that
+/// definition may be in an unreadable document. The objects that every datastore has are present
+/// from the first [`DirState::take_updates`] on.
 #[derive(Debug)]
 pub struct DirState {
     options: Options,
@@ -46,35 +48,36 @@ pub struct DirState {
     with_problems: BTreeSet<ObjectId>,
     /// The objects whose definitions have changed since the last updates were taken.
     touched: BTreeSet<ObjectId>,
-    /// Whether endpoints are kept closed of which it is unknown what was to protect them.
+    /// Whether endpoints are closed while their protection is unknown.
     closes: bool,
     /// Whether everything has been read once.
     is_complete: bool,
-    /// What is kept closed.
+    /// Scopes of the closed endpoints.
     closed: BTreeSet<Scope>,
-    /// Whether files have changed since what is kept closed was last found out.
+    /// Whether files have changed since `closed` was last computed.
     scopes_changed: bool,
 }
 
 #[derive(Debug, Default)]
 struct File {
-    /// Distinguishes contents well enough to skip what has not changed.
+    /// Hash of the content, to skip unchanged contents.
     fingerprint: Option<u64>,
-    /// What is defined here, by a readable document or, while there are unreadable ones, formerly.
+    /// Objects defined here by a readable document or, while some documents are unreadable,
+    /// formerly.
     objects: BTreeSet<ObjectId>,
-    /// Documents that define no object that is known, and files that cannot be read.
+    /// Problems of documents without a usable id, and of an unreadable file.
     problems: Vec<InputProblem>,
-    /// Whether any document may define an object that is not known from it.
+    /// Whether any document may define an unknown object, because it cannot be identified.
     is_unidentified: bool,
-    /// Whether anything is [kept](Missing::Kept) of what it was.
+    /// Whether any former definition is [kept](Missing::Kept).
     keeps: bool,
-    /// Whether it was there before.
+    /// Whether the file existed before.
     is_known: bool,
-    /// What is kept closed on its account.
+    /// Scopes that are closed because of this file.
     closed: BTreeSet<Scope>,
 }
 
-/// What becomes of what a file defined before and does not define any more.
+/// Treatment of definitions that a file no longer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     /// It does not exist any more.
@@ -83,7 +86,7 @@ pub(crate) enum Missing {
     Kept,
 }
 
-/// What was made of a file's content.
+/// Parsed content of a file.
 #[derive(Debug)]
 pub(crate) struct Reading {
     fingerprint: u64,
@@ -92,18 +95,17 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Whether there is no document.
+    /// Reports whether there is no document.
     pub(crate) fn is_empty(&self) -> bool {
         self.resources.is_empty() && self.unreadable.is_empty()
     }
 
-    /// Whether all of it could be parsed.
+    /// Reports whether all of it could be parsed.
     pub(crate) fn is_readable(&self) -> bool {
         self.unreadable.is_empty()
     }
 
-    /// Whether something is defined in it that cannot be told: a document whose kind or name cannot be made out defines
-    /// something all the same.
+    /// Reports whether it contains a document of unknown kind or name, which may define any object.
     fn is_unidentified(&self) -> bool {
         let is_unidentified =
             |resource: &Resource| resource.id.is_none() && matches!(resource.outcome, Outcome::Invalid { .. });
@@ -111,16 +113,16 @@ impl Reading {
     }
 }
 
-/// What the files say of one object.
+/// The definitions of one object by file.
 type Definitions = BTreeMap<Arc<Path>, Definition>;
 
-/// Whether a file has a definition.
+/// Whether a file currently has a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Age {
     Current,
-    /// The file had it before, and its writer may not be done; see [`Missing::Kept`].
+    /// The file had it before, and may be incomplete now; see [`Missing::Kept`].
     Kept,
-    /// The file had it before, and may have it still: in a document that is unreadable now.
+    /// The file had it before, and may still have it in a document that is unreadable now.
     Hidden,
 }
 
@@ -131,7 +133,7 @@ struct Definition {
     position: Position,
     outcome: Outcome,
     problems: Vec<FieldProblem>,
-    /// Further definitions in the same file, which do not count: those of now, then those of before.
+    /// Further, ignored definitions in the same file: current ones, then earlier ones.
     doubles: Vec<Self>,
 }
 
@@ -149,7 +151,7 @@ impl From<Resource> for Definition {
 }
 
 impl DirState {
-    /// An empty directory.
+    /// Returns the state of an empty directory.
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self {
@@ -167,9 +169,10 @@ impl DirState {
         }
     }
 
-    /// Keeps endpoints closed while it is unknown what was to protect them, because something of the first reading cannot
-    /// be used ([`Fallback::Nothing`]) and was never good: those of its namespace if that is known, or else all. What turns up
-    /// later closes nothing that was open.
+    /// Closes endpoints while their protection is unknown: an object of the first reading is
+    /// unusable and never had a valid version ([`Fallback::Nothing`]). These are the endpoints of
+    /// its namespace or, if that is unknown, all endpoints. An object that becomes unusable later
+    /// closes no endpoint that was open.
     #[must_use]
     pub fn close_unknown(mut self) -> Self {
         self.set_close_unknown(true);
@@ -180,25 +183,26 @@ impl DirState {
         self.closes = closes;
     }
 
-    /// Everything has been read once; see [`DirState::close_unknown`].
+    /// Notes that everything has been read once; see [`DirState::close_unknown`].
     pub fn complete(&mut self) {
         self.is_complete = true;
     }
 
-    /// A file is not new, although it has not been read: nothing is closed on its account but this.
+    /// Marks a file as known although it has not been read: because of it, only these scopes are
+    /// closed.
     pub(crate) fn restore_closed(&mut self, path: &Path, closed: BTreeSet<Scope>) {
         if let Some(file) = self.files.get_mut(path) {
             (file.is_known, file.closed) = (true, closed);
         }
     }
 
-    /// What is kept closed on account of a file; `None` if the file is not known.
+    /// Returns the scopes that are closed because of a file; `None` if the file is unknown.
     pub(crate) fn closed_for(&self, path: &Path) -> Option<&BTreeSet<Scope>> {
         self.files.get(path).map(|file| &file.closed)
     }
 
-    /// Brings back what was last good, before anything else is told: each file as its record says. See
-    /// [`DirState::snapshot`] for what follows from it.
+    /// Restores the last valid versions of each file from its record, before any other content is
+    /// set. [`DirState::snapshot`] returns the resulting updates.
     pub fn restore(&mut self, records: &[(PathBuf, Record)]) {
         for (path, record) in records {
             self.stage_documents(path, &record.kept);
@@ -213,32 +217,33 @@ impl DirState {
         self.take_updates();
     }
 
-    /// As [`DirState::stage_file`], of documents in JSON.
+    /// As [`DirState::stage_file`], for documents in JSON.
     fn stage_documents<'t>(&mut self, path: &Path, texts: impl IntoIterator<Item = &'t String>) {
         let read = |text: &String| manifest::read(text, Format::Json, &self.options, &mut self.labels).resources;
         let resources = texts.into_iter().flat_map(read).collect();
         self.stage(path, Some(Reading { fingerprint: 0, resources, unreadable: Vec::new() }), Missing::Gone);
     }
 
-    /// The files that are known.
+    /// Returns the known files.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.files.keys().map(|path| &**path)
     }
 
-    /// Whether a file is known, or missing and anything of it kept.
+    /// Reports whether a file is known, or missing with kept definitions.
     pub(crate) fn is_known(&self, path: &Path) -> bool {
         self.files.contains_key(path)
     }
 
-    /// Tells what one file holds now; `None` if it is gone. See [`DirState::stage_file`] for several at once.
+    /// Sets the content of one file and returns the updates; `None` if it is gone. See
+    /// [`DirState::stage_file`] for several files at once.
     pub fn set_file(&mut self, path: &Path, content: Option<FileContent<'_>>) -> Vec<Update> {
         self.stage_file(path, content);
         self.take_updates()
     }
 
-    /// Tells what a file holds now; `None` if it is gone. Nothing follows from it until [`DirState::take_updates`], so that
-    /// an object that moves from one file to another does not vanish in between. Returns whether the file is new,
-    /// different or gone.
+    /// Sets the content of a file; `None` if it is gone. It takes effect with
+    /// [`DirState::take_updates`], so that an object that moves from one file to another does not
+    /// vanish in between. Returns whether the file is new, different or gone.
     pub fn stage_file(&mut self, path: &Path, content: Option<FileContent<'_>>) -> bool {
         match content.map(|content| self.read(path, content)) {
             Some(None) => return false,
@@ -248,7 +253,7 @@ impl DirState {
         true
     }
 
-    /// Makes of a content what can be made of it; `None` if it is what the file held before. Nothing changes.
+    /// Parses a content without changing the state; `None` if the file had the same content before.
     pub(crate) fn read(&mut self, path: &Path, content: FileContent<'_>) -> Option<Reading> {
         let fingerprint = fingerprint(content);
         if self.files.get(path).is_some_and(|file| file.fingerprint == Some(fingerprint)) {
@@ -266,7 +271,7 @@ impl DirState {
         })
     }
 
-    /// As [`DirState::stage_file`], of what was read; `None` if the file is gone.
+    /// As [`DirState::stage_file`], for a parsed content; `None` if the file is gone.
     pub(crate) fn stage(&mut self, path: &Path, reading: Option<Reading>, missing: Missing) {
         let path: Arc<Path> = self.files.get_key_value(path).map_or_else(|| path.into(), |(path, _)| Arc::clone(path));
         self.scopes_changed = true;
@@ -282,7 +287,8 @@ impl DirState {
         }
     }
 
-    /// Whether a file defines anything that it would not define with this content, or may have defined something.
+    /// Reports whether the file would lose a definition with this content, including one that may
+    /// be in an unreadable document.
     pub(crate) fn loses(&self, path: &Path, reading: &Reading) -> bool {
         let mut defined: BTreeMap<&ObjectId, usize> = BTreeMap::new();
         for id in reading.resources.iter().filter_map(|resource| resource.id.as_ref()) {
@@ -297,7 +303,8 @@ impl DirState {
         !reading.is_unidentified() && self.files.get(path).is_some_and(loses)
     }
 
-    /// Lets go what was [kept](Missing::Kept) of a file. What may be in a document that cannot be read stays.
+    /// Removes the [kept](Missing::Kept) definitions of a file. Those that may be in an unreadable
+    /// document stay.
     pub(crate) fn release(&mut self, path: &Path) {
         self.scopes_changed = true;
         let Some((path, _)) = self.files.get_key_value(path) else { return };
@@ -322,13 +329,13 @@ impl DirState {
         });
     }
 
-    /// Everything that is in force, in the order of keys.
+    /// Returns everything that is in force, in the order of keys.
     #[must_use]
     pub fn snapshot(&self) -> Vec<Update> {
         self.register.snapshot()
     }
 
-    /// Everything that is wrong now, in the order of files and positions.
+    /// Returns all current problems, in the order of files and positions.
     pub fn problems(&self) -> impl Iterator<Item = InputProblem> {
         let mut problems: Vec<InputProblem> =
             self.files.values().flat_map(|file| file.problems.iter().cloned()).collect();
@@ -348,7 +355,7 @@ impl DirState {
         problems.into_iter()
     }
 
-    /// Files the definitions of a file.
+    /// Stores the definitions of a file.
     fn file_definitions(&mut self, path: &Arc<Path>, reading: Reading, missing: Missing) {
         let is_unidentified = reading.is_unidentified();
         let Reading { fingerprint, resources, unreadable } = reading;
@@ -382,7 +389,7 @@ impl DirState {
         let lost: BTreeSet<ObjectId> = before.difference(&file.objects).cloned().collect();
         self.touched.extend(before);
         self.touched.extend(file.objects.iter().cloned());
-        // An unidentified document may well be the one that defines what is lost.
+        // An unidentified document may be the one that defines a lost object.
         let fallback = if lost.is_empty() { Fallback::Nothing } else { Fallback::LastGood };
         for problem in file.problems.iter_mut().filter(|problem| problem.fallback == Fallback::Nothing) {
             problem.fallback = fallback;
@@ -423,7 +430,8 @@ impl DirState {
         }
     }
 
-    /// The updates that follow from what was staged: those that make a difference, in the order of their keys.
+    /// Returns the updates that result from the staged contents, without redundant ones, in the
+    /// order of their keys.
     pub fn take_updates(&mut self) -> Vec<Update> {
         for id in std::mem::take(&mut self.touched) {
             let Some(definitions) = self.objects.get(&id) else { continue };
@@ -450,7 +458,7 @@ impl DirState {
         self.register.take_updates()
     }
 
-    /// Finds out what must be kept closed now, and sees to it.
+    /// Recomputes which endpoints are closed, and changes the policies that close them.
     fn update_closed(&mut self) {
         let (mut closed, register, objects) = (BTreeSet::new(), &self.register, &self.objects);
         for (path, file) in &mut self.files {
@@ -476,7 +484,7 @@ impl DirState {
         self.closed = closed;
     }
 
-    /// What is done about something of a file, if it is unknown what it was to protect.
+    /// Returns the fallback of a problem of a file, with regard to closed scopes.
     fn fallback_of(&self, path: &Path, fallback: Fallback) -> Fallback {
         if fallback != Fallback::Nothing || !self.closes {
             return fallback;
@@ -489,7 +497,7 @@ impl DirState {
         }
     }
 
-    /// The problems of objects that claim a key which another one has.
+    /// Adds the problems of objects that claim a key which another object has.
     fn report_conflicts(&self, problems: &mut Vec<InputProblem>) {
         let definition = |id| self.objects.get(id).and_then(effective);
         for ((winner, loser), (severity, fallback)) in conflicts(&self.register) {
@@ -511,7 +519,7 @@ impl Definition {
     }
 }
 
-/// The definition that counts, and its file: the first of those that can be read, or else the first.
+/// Returns the definition in effect, and its file: the first readable one, or else the first.
 fn effective(definitions: &Definitions) -> Option<(&Arc<Path>, &Definition)> {
     definitions.iter().find(|(_, definition)| definition.age == Age::Current).or_else(|| definitions.first_key_value())
 }
@@ -522,7 +530,8 @@ fn has_problems(definitions: &Definitions) -> bool {
         || current.next().is_some()
 }
 
-/// The problems of what can be read; of what cannot, the file has its own.
+/// Adds the problems of readable definitions; for unreadable documents the file has its own
+/// problems.
 fn report(id: &ObjectId, definitions: &Definitions, register: &Register, problems: &mut Vec<InputProblem>) {
     let mut definitions = definitions.iter().filter(|(_, definition)| definition.age == Age::Current);
     let Some((first, definition)) = definitions.next() else { return };
@@ -549,7 +558,7 @@ fn report(id: &ObjectId, definitions: &Definitions, register: &Register, problem
     }
 }
 
-/// The problems of a document that defines no object that is known.
+/// Returns the problems of a document without a usable id.
 fn nameless(path: &Path, resource: Resource) -> impl Iterator<Item = InputProblem> {
     let fallback = match resource.outcome {
         Outcome::Invalid { .. } => Fallback::Nothing,
@@ -565,7 +574,8 @@ fn nameless(path: &Path, resource: Resource) -> impl Iterator<Item = InputProble
 }
 
 fn fingerprint(content: FileContent<'_>) -> u64 {
-    // Fixed keys would let a file be crafted that looks unchanged; these are drawn once per process.
+    // With fixed keys, an attacker could craft a file with the same hash; these are drawn once per
+    // process.
     static STATE: std::sync::OnceLock<RandomState> = std::sync::OnceLock::new();
     STATE.get_or_init(RandomState::new).hash_one(content)
 }

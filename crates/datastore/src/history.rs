@@ -1,18 +1,21 @@
-//! States that the manifests of a directory, or the resources in etcd or Kubernetes, have been in, for people who want one of them back.
+//! Earlier states of the manifests of a directory, or of the resources in etcd or Kubernetes, and
+//! the way to restore them.
 //!
-//! A [`HistoryEntry`] is made of each change that a source has taken: which files have other texts since, by digests. Texts that
-//! are replaced are kept under their digests; those that are there now are in the directory itself, and in what is
-//! [last good](crate::last_good) of it, so that nothing is kept twice and nothing is read or hashed again but the files that have changed. The
-//! entries after a state, undone, are the way back to it ([`History::way_back`]), and that change is an entry, too, once a
-//! source takes it.
+//! Each change that a source has taken becomes a [`HistoryEntry`]: the changed files with the
+//! digests of their texts. Replaced texts are stored under their digests. Current texts are in the
+//! directory itself, and in its [last valid versions](crate::last_good). So nothing is stored
+//! twice, and only changed files are read and hashed. To restore a state, the entries after it are
+//! undone ([`History::way_back`]). That change becomes an entry, too, once a source takes it.
 //!
-//! Entries are bounded in number, and the texts in size. Each file is written beside its place and renamed; an entry is written
-//! after the texts that it needs, and before what is last good is, so that whoever is killed in between makes the same entry
-//! again, which counts once. Entries are files of the [journal](crate::journal).
+//! The number of entries and the size of texts are limited. Each file is written as a temporary
+//! file and renamed. An entry is written after the texts that it needs, and before the last valid
+//! versions. A process that is killed in between makes the same entry again, which counts once.
+//! Entries are files of the [journal](crate::journal).
 //!
-//! Of etcd and Kubernetes, which keep no times and forget what was before, there is a copy beside the history: a file for each
-//! resource that people write ([`resource_text`], [`recorded_kinds`]). An index says by digests what the copy held when the newest
-//! entry was made. Replaced texts come first, then the copy, the entry and the index, so that whoever is killed in between
+//! etcd and Kubernetes keep neither times nor earlier versions. Therefore a copy of them is kept
+//! beside the history: one file for each user-written resource ([`resource_text`],
+//! [`recorded_kinds`]). An index holds the digests of the copy at the newest entry. Replaced texts
+//! are written first, then the copy, the entry and the index. A process that is killed in between
 //! makes the same entry again, or finds it made.
 
 mod entry;

@@ -1,8 +1,9 @@
 //! Revisions on disk: states of a history, the change that waits for confirmation, objects that govern a host.
 //!
-//! All have one text format. The first line names its version and the kind of the file, the second is a header in JSON:
-//! number (`id`), time (`time_ms`), author (`by`), `deadline` and state, as far as the kind has them. Each further line is
-//! one record in JSON, and the last line is the SHA-256 digest of all others:
+//! All have one text format. The first line names its version and the kind of the file. The second
+//! line is a header in JSON: number (`id`), time (`time_ms`), author (`by`), `deadline` and state,
+//! as far as the kind has them. Each further line is one record in JSON. The last line is the
+//! SHA-256 digest of all others:
 //!
 //! ```text
 //! tortie-journal 1 pending-change
@@ -11,10 +12,10 @@
 //! sha256 9b1f…
 //! ```
 //!
-//! A file is replaced as a whole: its draft is written, synchronised and renamed, and then its folder is synchronised. So a
-//! program that is killed, or a power failure, leaves the old or the new revision. A file that is torn or edited is an
-//! error with its line, and nothing of it is used. Files of the format before this one are read, and the next write of
-//! the file replaces them.
+//! A file is replaced as a whole: a draft is written, synchronised and renamed, and then its folder
+//! is synchronised. So a killed program or a power failure leaves the old or the new revision. For
+//! an incomplete or edited file an error with its line is returned, and the file is not used. Files
+//! of the previous format are read, and the next write replaces them.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -43,10 +44,10 @@ pub trait Entry: Serialize + DeserializeOwned {
     /// One record, such as a resource.
     type Record: Serialize + DeserializeOwned;
 
-    /// The records, in order.
+    /// Returns the records, in order.
     fn records(&self) -> &[Self::Record];
 
-    /// The entry with these records.
+    /// Returns the entry with these records.
     #[must_use]
     fn with_records(self, records: Vec<Self::Record>) -> Self;
 }
@@ -76,7 +77,7 @@ pub enum JournalError {
         max: u64,
     },
     /// The file is not as it was written.
-    #[error("{}:{line}: {damage}; nothing of the file is used: check by hand what it was about, then remove it", path.display())]
+    #[error("{}:{line}: {damage}; the file is not used: check by hand which change it described, then remove it", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -102,7 +103,7 @@ pub enum Damage {
     Content(serde_json::Error),
 }
 
-/// Makes directories for this user alone where there are none.
+/// Creates missing directories, accessible only to this user.
 ///
 /// # Errors
 /// [`JournalError::Io`], or [`JournalError::Foreign`] if another user can write into one.
@@ -116,7 +117,8 @@ pub fn make_folders(folders: &[&Path]) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Replaces a file. When this returns, the entry survives a power failure; when it fails, the file is as it was, or new.
+/// Replaces a file. When this returns, the entry survives a power failure. After an error, the file
+/// has the old or the new content.
 ///
 /// # Errors
 /// [`JournalError::Io`], also if another program writes the file at this moment, or [`JournalError::Size`].
@@ -164,7 +166,7 @@ pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> JournalError {
     |error| JournalError::Io { path, error }
 }
 
-/// The message of an error without the position in its line of JSON.
+/// Returns the message of an error without the position in its line of JSON.
 fn without_place(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or(&text).to_owned()

@@ -1,13 +1,15 @@
-//! What was last good of a directory of manifests, kept on disk for the next start.
+//! Last valid versions of the manifests of a directory, kept on disk for the next start.
 //!
-//! After a reboot nothing is in force, and a manifest that has become unusable in the meantime, or was so already while the
-//! agent went on with the last good version, would leave what it protected open. So there is a [`Record`] for each file:
-//! its content when it was last taken and, of objects that are not good in it, the last good documents. At the start the
-//! records are replayed through the same [`DirState`](crate::DirState) before the present files are read, which leads to
-//! the state in which an agent would be that had never ended.
+//! After a reboot no policy is in force. A manifest may have become unusable in the meantime, or
+//! while the agent still enforced its last valid version; the endpoints that it protected would be
+//! open then. Therefore a [`Record`] is kept for each file: its content when it was last taken, and
+//! the last valid documents of objects that are invalid in it. At the start the records are
+//! replayed through the same [`DirState`](crate::DirState) before the current files are read. This
+//! leads to the state of an agent that had never stopped.
 //!
-//! Records are hints. One that is torn, changed, of somebody else or of a newer version is ignored with a warning; where
-//! they cannot be written, enforcement goes on without them.
+//! Records are hints. A record that is incomplete, modified, owned by another user or of a newer
+//! version is ignored with a warning. If they cannot be written, enforcement continues without
+//! them.
 
 mod record;
 mod store;

@@ -1,15 +1,18 @@
 //! Sources of updates for the Tortie engine, and stores that resources are written to.
 //!
-//! * [`DirSource`]: a directory of manifests, watched. Its heart, [`DirState`], is pure: contents of files in, the
-//!   smallest set of updates and all current problems out. Files count when they are whole ([`Settle`]), and what was
-//!   last good is kept on disk ([`last_good`]), as is what it was before ([`history`]).
-//! * [`read`](fn@read): any source, read once. [`watch`]: any source, followed. [`from_fn`]: a source of one's own.
-//! * [`Objects`]: the same for objects that come one by one, as those of a datastore over the network do.
+//! * [`DirSource`]: a directory of manifests, watched. Its core, [`DirState`], is pure: contents of
+//!   files in, the smallest set of updates and all current problems out. Files are taken once they
+//!   are whole ([`Settle`]). Their last valid versions ([`last_good`]) and earlier states
+//!   ([`history`]) are kept on disk.
+//! * [`read`](fn@read): any source, read once. [`watch`]: any source, followed. [`from_fn`]: a
+//!   source made of a function.
+//! * [`Objects`]: the same for objects that arrive one by one, such as those of a datastore over
+//!   the network.
 //! * [`recording`]: recorded streams of updates.
 //! * `etcd` (feature `etcd`): etcd v3.
 //! * `kubernetes` (feature `kubernetes`): the API server of Kubernetes.
-//! * [`store`]: single resources, read and written. [`journal`]: revisions on disk. Both exist without the default
-//!   feature `sources`, which is all else.
+//! * [`store`]: single resources, read and written. [`journal`]: revisions on disk. Both exist
+//!   without the default feature `sources`, which contains all the rest.
 //!
 //! ```
 //! use tortie_datastore::{DirState, FileContent};
@@ -28,7 +31,7 @@
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 #![allow(
     clippy::disallowed_methods,
-    reason = "sources read files and wait on threads of their own; what is written is given the time"
+    reason = "sources read files and wait on their own threads; writers get the time as an argument"
 )]
 
 #[cfg(feature = "sources")]

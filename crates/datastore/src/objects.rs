@@ -1,4 +1,4 @@
-//! Objects as they arrive one by one from a datastore over the network.
+//! Objects that arrive one by one from a datastore over the network.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -12,18 +12,21 @@ use tortie_resources::{FieldProblem, Position, Severity};
 use crate::register::Register;
 use crate::{Fallback, InputProblem};
 
-/// The objects of a datastore, and what follows from them. Pure: whoever reads the datastore tells what each object is.
+/// State of a datastore's objects, and the updates that result from it. Pure: the caller reads the
+/// datastore and passes each object.
 ///
-/// * An object that becomes invalid keeps what was last good for it, however often it is listed again; a policy that never
-///   was good is replaced by one that denies what it selects.
-/// * If two objects claim one key, the one whose name sorts first counts
-///   (`libcalico-go/lib/backend/watchersyncer/conflictresolvingcachewriter.go`), and the other one is a problem. The endpoints
-///   that an ignored policy selects are denied, unless both policies are the same.
-/// * The objects that every datastore has, such as the profile `projectcalico-default-allow` and the tier `default`, are
-///   there from the first [`Objects::take_updates`] on.
+/// * An invalid object keeps its last valid version, however often it is listed again. A policy
+///   without one is replaced by a policy that denies the selected endpoints.
+/// * If two objects claim one key, the one whose name sorts first takes effect
+///   (`libcalico-go/lib/backend/watchersyncer/conflictresolvingcachewriter.go`), and the other one
+///   is reported as a problem. The endpoints that an ignored policy selects are denied, unless both
+///   policies are the same.
+/// * The objects that every datastore has, such as the profile `projectcalico-default-allow` and
+///   the tier `default`, are present from the first [`Objects::take_updates`] on.
 ///
-/// An object is known by its kind, namespace and name *in the datastore*, which is all that tells of its deletion; what it
-/// means may go by another name, such as that of a policy of the default tier.
+/// An object is identified by its kind, namespace and name *in the datastore*, because a deletion
+/// contains nothing else. The resulting key may have another name, as that of a policy of the
+/// default tier.
 ///
 /// ```
 /// use tortie_datastore::Objects;
@@ -47,11 +50,11 @@ use crate::{Fallback, InputProblem};
 #[derive(Debug)]
 pub struct Objects {
     register: Register,
-    /// What is wrong with objects as they are written now.
+    /// Problems of objects in their current form.
     objects_with_problems: HashMap<ObjectId, ObjectProblems, RandomState>,
-    /// How many times each kind has been listed.
+    /// Number of listings of each kind.
     listings: BTreeMap<Kind, u32>,
-    /// Whether the problems may be others than when they were last taken.
+    /// Whether the problems may have changed since they were last taken.
     problems_changed: bool,
 }
 
@@ -69,20 +72,20 @@ impl Default for Objects {
 }
 
 impl Objects {
-    /// An empty datastore, all of which is wanted.
+    /// Returns the state of an empty datastore, for a consumer of all objects.
     #[must_use]
     pub fn new() -> Self {
         Self::with(None, SyncerType::Felix)
     }
 
-    /// An empty datastore, all of which is wanted that this syncer has.
+    /// Returns the state of an empty datastore, for a consumer of all objects of this syncer.
     #[must_use]
     pub fn of_syncer(syncer: SyncerType) -> Self {
         Self::with(None, syncer)
     }
 
-    /// An empty datastore of which this node wants its part: workload endpoints of other nodes are reduced by
-    /// [`tortie_model::WorkloadEndpoint::for_other_node`].
+    /// Returns the state of an empty datastore, for one node: workload endpoints of other nodes are
+    /// reduced by [`tortie_model::WorkloadEndpoint::for_other_node`].
     #[must_use]
     pub fn of_node(node: Hostname) -> Self {
         Self::with(Some(node), SyncerType::Felix)
@@ -97,26 +100,28 @@ impl Objects {
         }
     }
 
-    /// The same, with the versions of objects for [`Objects::at_versions`], for who has room for them.
+    /// Makes the state also keep the versions of objects, for [`Objects::at_versions`]. This takes
+    /// memory.
     #[must_use]
     pub fn with_versions(mut self) -> Self {
         self.register.keep_versions();
         self
     }
 
-    /// How many objects there are, built-in ones not counted.
+    /// Returns the number of objects, without built-in ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.register.len()
     }
 
-    /// Whether there are no objects but the built-in ones.
+    /// Reports whether there are only built-in objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Tells what an object is now. Text that cannot be read is [`Resource::unreadable`].
+    /// Sets the current content of an object. Text that cannot be parsed is
+    /// [`Resource::unreadable`].
     pub fn set(&mut self, id: &ObjectId, resource: Resource) {
         let listing = self.listings.get(&id.kind).copied().unwrap_or_default();
         let Resource { subject, outcome, problems, .. } = resource;
@@ -131,13 +136,14 @@ impl Objects {
         self.problems_changed |= in_conflict || self.register.is_in_conflict();
     }
 
-    /// Tells at which version an object is that has been told by [`Objects::set`].
+    /// Sets the datastore version of an object that was passed to [`Objects::set`].
     pub fn set_version(&mut self, id: &ObjectId, version: impl fmt::Display) {
         self.register.set_version(id, version);
     }
 
-    /// Updates, each with the version of the object that it follows from, if [`Objects::with_versions`] asked for them: of one that
-    /// cannot be used as it is now, that of the object as it is, not of what stands for it.
+    /// Returns updates, each with the version of the object that it results from, if
+    /// [`Objects::with_versions`] was called. For an unusable object this is the version of its
+    /// current form, not of its substitute.
     pub fn at_versions(&self, updates: Vec<Update>) -> impl Iterator<Item = (Update, Option<Arc<str>>)> {
         updates.into_iter().map(|update| {
             let version = self.register.version(&update).cloned();
@@ -145,20 +151,21 @@ impl Objects {
         })
     }
 
-    /// Tells that an object does not exist any more.
+    /// Removes an object that does not exist any more.
     pub fn remove(&mut self, id: &ObjectId) {
         self.problems_changed |= self.register.is_in_conflict() || self.objects_with_problems.remove(id).is_some();
         self.objects_with_problems.remove(id);
         self.register.remove(id);
     }
 
-    /// All objects of a kind will be told. A listing that breaks off is restarted.
+    /// Begins a listing: all objects of the kind follow. An interrupted listing is restarted.
     pub fn begin_list(&mut self, kind: Kind) {
         let listing = self.listings.entry(kind).or_default();
         *listing = listing.wrapping_add(1);
     }
 
-    /// All objects of a kind have been told since [`Objects::begin_list`]: those that were not do not exist any more.
+    /// Ends a listing: objects of the kind that were not set since [`Objects::begin_list`] do not
+    /// exist any more.
     pub fn end_list(&mut self, kind: Kind) {
         let current = self.listings.get(&kind).copied().unwrap_or_default();
         self.problems_changed |= self.register.is_in_conflict();
@@ -167,19 +174,20 @@ impl Objects {
         }
     }
 
-    /// The updates that follow from what was told since the last time: those that make a difference, in the order of
-    /// their keys. It may be called within a listing, so that a long one need not be held twice.
+    /// Returns the updates that result from the changes since the last call, without redundant
+    /// ones, in the order of their keys. It may be called during a listing, so that the objects of
+    /// a long one are not held twice.
     pub fn take_updates(&mut self) -> Vec<Update> {
         self.register.take_updates()
     }
 
-    /// Everything that is in force, in the order of keys, for a consumer that restarts.
+    /// Returns everything that is in force, in the order of keys, for a consumer that restarts.
     #[must_use]
     pub fn snapshot(&self) -> Vec<Update> {
         self.register.snapshot()
     }
 
-    /// Everything that is wrong now, in the order of the objects.
+    /// Returns all current problems, in the order of the objects.
     #[must_use]
     pub fn problems(&self) -> Vec<InputProblem> {
         let mut problems: Vec<(&ObjectId, InputProblem)> = Vec::new();
@@ -200,14 +208,14 @@ impl Objects {
         problems.into_iter().map(|(_, problem)| problem).collect()
     }
 
-    /// [`Objects::problems`] if they may have changed since this was last called.
+    /// Returns [`Objects::problems`] if they may have changed since the last call.
     pub fn changed_problems(&mut self) -> Option<Vec<InputProblem>> {
         std::mem::take(&mut self.problems_changed).then(|| self.problems())
     }
 }
 
-/// The pairs of objects that claim the same, winner and loser, the severity, and what is in force for the loser. One that wants
-/// the same value loses nothing.
+/// Returns the pairs of objects (winner, loser) that claim the same key, with severity and fallback
+/// of the loser. A loser with the same value loses nothing, so this is a warning.
 pub(crate) fn conflicts(register: &Register) -> BTreeMap<(&ObjectId, &ObjectId), (Severity, Fallback)> {
     let mut conflicts = BTreeMap::new();
     for conflict in register.conflicts() {

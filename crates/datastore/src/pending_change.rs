@@ -12,5 +12,5 @@ pub use summary::PendingSummary;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 pub use watch::{Until, watch};
 
-/// Where programs keep what must outlive them, if nothing else is said.
+/// Default directory for persistent state of the programs.
 pub const STATE_DIR: &str = "/var/lib/tortie";

@@ -5,27 +5,28 @@ use std::path::PathBuf;
 
 use tortie_resources::{FieldProblem, Position, Severity};
 
-/// What is in force where a resource cannot be used as it is written.
+/// State in force when a resource cannot be used as it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fallback {
     /// The resource is used as it is; the problem is a warning.
     NotNeeded,
-    /// The last version that was good.
+    /// The last valid version.
     LastGood,
-    /// A policy that denies what the resource selects.
+    /// A policy that denies the endpoints that the resource selects.
     Denied,
-    /// Nothing: what the resource was meant to do is unknown.
+    /// Nothing: the intended effect of the resource is unknown.
     Nothing,
-    /// The same, and all endpoints that it may have been meant for are kept closed.
+    /// Nothing of the resource; all endpoints that it may apply to are closed.
     Closed,
-    /// The same, and what is in force is what was in force before the resource turned up.
+    /// Nothing of the resource; the state from before it appeared stays in force.
     Tolerated,
 }
 
 impl Fallback {
-    /// What to put in force for an object whose newest version cannot be used: the last good version if there was one, or
-    /// else what denies in its stead, if there is such (`denies`), or else what is in force (`before`; `None` if nothing is
-    /// known of the object). A denial gives way to a newer one, which may select something else, but to nothing less.
+    /// Returns the fallback of an object whose newest version is unusable: the last valid version
+    /// if there was one; otherwise a denial, if one is possible (`denies`); otherwise the current
+    /// fallback (`before`; `None` for an unknown object). A denial is replaced by a newer one,
+    /// which may select other endpoints, but never by less.
     #[must_use]
     pub fn of_unusable(before: Option<Self>, denies: bool) -> Self {
         match before {
@@ -37,7 +38,7 @@ impl Fallback {
     }
 }
 
-/// Something wrong with what a source reads.
+/// Problem in the input of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InputProblem {
@@ -45,19 +46,19 @@ pub struct InputProblem {
     pub file: Option<PathBuf>,
     /// The resource: kind, namespace and name as far as they are known; empty for the file as a whole.
     pub subject: String,
-    /// What is wrong, and where in the file.
+    /// The problem and its position in the file.
     pub problem: FieldProblem,
-    /// What is in force instead.
+    /// State in force instead.
     pub fallback: Fallback,
 }
 
 impl InputProblem {
-    /// A problem of a resource, or of the source as a whole if `subject` is empty.
+    /// Returns a problem of a resource, or of the source as a whole if `subject` is empty.
     pub fn new(subject: impl Into<String>, problem: FieldProblem, fallback: Fallback) -> Self {
         Self { file: None, subject: subject.into(), problem, fallback }
     }
 
-    /// The same in a file.
+    /// Sets the file.
     #[must_use]
     pub fn in_file(self, file: impl Into<PathBuf>) -> Self {
         Self { file: Some(file.into()), ..self }

@@ -1,17 +1,19 @@
-//! Values that are counted, added up, and for some time kept for their quantiles: what Prometheus calls a summary. Pure.
+//! Values that are counted, summed, and kept for some time for their quantiles: a summary in
+//! Prometheus' terms. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// What is older than this does not count for quantiles, as in Prometheus' client library.
+/// Window of the quantiles, as in Prometheus' client library.
 const WINDOW: Duration = Duration::from_secs(600);
-/// In so many steps the window moves.
+/// Number of steps in which the window moves.
 const STEPS: u32 = 5;
-/// The quotient of the bounds of a bucket, and so how exact quantiles are.
+/// Ratio of the bounds of a bucket, which determines the precision of quantiles.
 const GROWTH: f64 = 1.05;
 
-/// Values, counted, added up, and for some time kept in buckets from which quantiles are taken, to within some hundredths.
-/// Count and sum are of all values since the beginning; what is older than the window does not count for quantiles.
+/// Values, counted, summed, and kept for some time in buckets for quantiles, with an error of a few
+/// percent. Count and sum are of all values since the beginning; quantiles are of the values within
+/// the window.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -32,18 +34,19 @@ pub struct Quantiles {
     window: Duration,
     count: u64,
     sum: f64,
-    /// What was observed in each step of the window, the latest last.
+    /// Values in each step of the window, the latest last.
     steps: VecDeque<Observed>,
 }
 
 #[derive(Clone, Debug)]
 struct Observed {
     since: Instant,
-    /// How many values there were in each bucket.
+    /// Number of values in each bucket.
     buckets: BTreeMap<Bucket, u64>,
 }
 
-/// The values from a power of [`GROWTH`] up to the next; `None` is for what is not positive.
+/// The values from a power of [`GROWTH`] up to the next; `None` is for values that are not
+/// positive.
 type Bucket = Option<i32>;
 
 impl Default for Quantiles {
@@ -53,13 +56,13 @@ impl Default for Quantiles {
 }
 
 impl Quantiles {
-    /// Nothing has been observed. The window is ten minutes long.
+    /// Returns an empty summary with a window of ten minutes.
     #[must_use]
     pub const fn new() -> Self {
         Self::within(WINDOW)
     }
 
-    /// Nothing has been observed; the window is so long.
+    /// Returns an empty summary with this window.
     #[must_use]
     pub const fn within(window: Duration) -> Self {
         Self { window, count: 0, sum: 0.0, steps: VecDeque::new() }
@@ -80,7 +83,7 @@ impl Quantiles {
         self.add(duration.as_secs_f64() * 1e6, 1, now);
     }
 
-    /// Counts a size; nothing is no size.
+    /// Counts a size, unless it is 0.
     pub fn observe_size(&mut self, size: usize, now: Instant) {
         if size > 0 {
             self.add(as_f64(size as u64), 1, now);
@@ -101,19 +104,19 @@ impl Quantiles {
         }
     }
 
-    /// How many values were observed.
+    /// Returns the number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their sum.
+    /// Returns the sum of all values.
     #[must_use]
     pub fn sum(&self) -> f64 {
         self.sum
     }
 
-    /// The value below which this part of all lately observed values is; not a number if there were none.
+    /// Returns the quantile `part` (0 to 1) of the values in the window; NaN if there are none.
     #[must_use]
     pub fn quantile(&self, part: f64, now: Instant) -> f64 {
         let mut buckets: BTreeMap<Bucket, u64> = BTreeMap::new();

@@ -9,45 +9,46 @@ use tortie_model::{Key, SyncStatus, Update};
 
 use crate::{Event, InputProblem, Source, Watching, watch};
 
-/// Everything that a source holds at one time.
+/// Complete content of a source at one time.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Everything {
     /// The objects, each once, in the order of their keys.
     pub updates: Vec<Update>,
-    /// What is wrong with them.
+    /// Problems of the input.
     pub problems: Vec<InputProblem>,
-    /// At which version the object is that each of these follows from, from a source that was asked for it and knows.
+    /// Versions of the objects that the updates result from, as far as the source was asked for
+    /// them and knows them.
     pub versions: BTreeMap<Key, Arc<str>>,
 }
 
-/// A source that cannot be read.
+/// Reason why a source cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// Its thread cannot be started.
     #[error("the datastore's thread cannot be started")]
     Thread(#[source] io::Error),
-    /// It refuses, which stays so until somebody changes something.
+    /// It refuses until a configuration, credentials or permissions change.
     #[error("{0}")]
     Refused(String),
-    /// It could not be read for as long as it was tried.
+    /// It was unavailable for as long as `patience`.
     #[error("{0}")]
     Unavailable(String),
-    /// It ended by itself before it had told everything.
+    /// It ended before it had sent everything.
     #[error("the source of updates has ended")]
     Ended,
 }
 
-/// Reads a source until it has told everything once. While it cannot be read it is tried again, for as long as `patience`
-/// says, and `on_wait` is told why when that begins.
+/// Reads a source until it has sent everything once. While it is unavailable, this function waits
+/// for at most `patience`, and calls `on_wait` with the reason when that begins.
 ///
 /// # Errors
-/// If it refuses, ends, or cannot be read for so long.
+/// If it refuses, ends, or is unavailable for longer than `patience`.
 pub fn read(source: impl Source, patience: Duration, mut on_wait: impl FnMut(&str)) -> Result<Everything, ReadError> {
     let Watching { events, resend: _ } = watch(source).map_err(ReadError::Thread)?;
     let (mut objects, mut problems, mut versions) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
-    // Since when it cannot be read, and why.
+    // Time since when it is unavailable, and the reason.
     let mut away = None::<(Instant, String)>;
     loop {
         let event = match &away {

@@ -14,13 +14,13 @@ use tortie_resources::v1::{self, DecodeError, Decoded};
 pub enum Line {
     /// An object has changed.
     Update(Update),
-    /// An object has a value that is not valid; it counts as deleted.
+    /// An object has an invalid value; it counts as deleted.
     Invalid(DecodeError),
-    /// Something that the model has no use for, or an empty line.
+    /// An object that the model does not use, or an empty line.
     Nothing,
-    /// How far the datastore has been read.
+    /// Progress of reading the datastore.
     Status(SyncStatus),
-    /// The engine is to answer.
+    /// The engine flushes its output.
     Flush,
 }
 
@@ -94,7 +94,7 @@ pub fn read_line(line: &str, labels: &mut Interner) -> Result<Line, NotALine> {
     }
 }
 
-/// The line, without its end, that [`read_line`] reads as this update.
+/// Returns the line, without its end, that [`read_line`] parses as this update.
 ///
 /// # Errors
 /// If the update cannot be written as JSON.
@@ -114,12 +114,13 @@ fn read_fields(line: &str) -> Result<Fields, LineError> {
     read.map_err(|error| LineError::Json(serde_path_to_error::Error::new(track.path(), error)))
 }
 
-/// The field of an error, behind the column.
+/// Returns the field of an error, for the text after the column.
 fn field(path: &serde_path_to_error::Path) -> String {
     if path.iter().next().is_none() { String::new() } else { format!(", {}", on_one_line(&path.to_string())) }
 }
 
-/// The text of an error without its place, since the error of the line names the column itself.
+/// Returns the text of an error without its position, because the error of the line names the
+/// column itself.
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());

@@ -1,4 +1,4 @@
-//! Which objects there are, what each puts in force, and which of several counts.
+//! The objects, the updates that each puts in force, and the resolution of conflicts between them.
 
 mod claims;
 mod contests;
@@ -18,10 +18,11 @@ pub(crate) use claims::Conflict;
 use contests::Contests;
 use store::{Claim, InForce, Store};
 
-/// The objects of a datastore and what follows from them. Pure.
+/// The objects of a datastore and the updates that result from them. Pure.
 ///
-/// An object that becomes invalid keeps what was last good for it; one that never was good, its substitute. If two objects
-/// claim one key, the one that sorts first counts. The objects that every datastore has are there from the beginning.
+/// An invalid object keeps its last valid version or, without one, gets its substitute. If two
+/// objects claim one key, the one that sorts first takes effect. The objects that every datastore
+/// has are present from the beginning.
 ///
 /// A cluster has hundreds of thousands of pods, so each key is held once, by the object that claims it.
 #[derive(Debug)]
@@ -29,28 +30,30 @@ pub(crate) struct Register {
     store: Store,
     claims: Claims,
     contests: Contests,
-    /// What was in force, for the keys that have been touched since the last time.
+    /// State in force before, for the keys that have been touched since the updates were last
+    /// taken.
     before: HashMap<Key, InForceBefore, RandomState>,
-    /// Whether anybody wants the versions of objects.
+    /// Whether versions of objects are kept.
     keeps_versions: bool,
-    /// Holds the namespaces of the objects once.
+    /// Shares the texts of the objects' namespaces.
     interner: Interner,
-    /// The node whose view this is: endpoints of others keep only what that one needs.
+    /// Node for which the objects are kept: endpoints of other nodes keep only the data that it
+    /// needs.
     node: Option<Hostname>,
-    /// Whether the objects that every datastore has are there.
+    /// Whether the built-in objects are present.
     built_in: bool,
 }
 
-/// What was in force for a key.
+/// State in force for a key.
 #[derive(Debug, Default)]
 struct InForceBefore {
     value: Option<Update>,
-    /// Whether an object claimed it, which has a version.
+    /// Whether an object claimed it, so that it had a version.
     is_claimed: bool,
 }
 
 impl Register {
-    /// A register of the built-in objects alone, or of none for a syncer that has none of them.
+    /// Returns a register of the built-in objects; an empty one for a syncer without them.
     pub(crate) fn new(node: Option<Hostname>, syncer: SyncerType) -> Self {
         let built_in = syncer == SyncerType::Felix;
         let mut register = Self {
@@ -71,7 +74,8 @@ impl Register {
         self.built_in.then(built_in::objects).into_iter().flatten()
     }
 
-    /// What has become of an object; `listing` marks it for [`Register::sweep`]. Returns what is in force for it.
+    /// Sets the outcome of parsing an object; `listing` marks it for [`Register::sweep`]. Returns
+    /// the resulting fallback.
     pub(crate) fn put(&mut self, id: &ObjectId, outcome: Outcome, listing: u32) -> Fallback {
         let slot = match self.store.find(id) {
             Some(slot) => slot,
@@ -99,7 +103,7 @@ impl Register {
         fallback
     }
 
-    /// Forgets an object.
+    /// Removes an object.
     pub(crate) fn remove(&mut self, id: &ObjectId) {
         if let Some(slot) = self.store.find(id) {
             self.replace(slot, InForce::default());
@@ -107,7 +111,7 @@ impl Register {
         }
     }
 
-    /// Forgets the objects that are not marked as `keep` says; returns which.
+    /// Removes the objects for which `keep` is false, given their listing; returns them.
     pub(crate) fn sweep(&mut self, keep: impl Fn(&ObjectId, u32) -> bool) -> Vec<ObjectId> {
         let denials: BTreeSet<&ObjectId> = self.contests.values().collect();
         let gone: Vec<ObjectId> = self
@@ -122,50 +126,51 @@ impl Register {
         gone
     }
 
-    /// The updates that follow from what happened since the last time: those that make a difference, in the order of
-    /// their keys.
+    /// Returns the updates that result from the changes since the last call, without redundant
+    /// ones, in the order of their keys.
     pub(crate) fn take_updates(&mut self) -> Vec<Update> {
         self.close_contests();
         let before = std::mem::take(&mut self.before);
         let changed = before.into_iter().filter_map(|(key, old)| {
             let new = self.value(&key);
-            // One that is as what is built in has a version all the same.
+            // An object that equals a built-in one has a version nevertheless.
             let has_version = self.keeps_versions && self.is_claimed(&key) != old.is_claimed;
             (new != old.value || has_version).then(|| new.unwrap_or_else(|| Update::delete(key)))
         });
         sorted(changed.collect())
     }
 
-    /// Everything that is in force, in the order of keys.
+    /// Returns everything that is in force, in the order of keys.
     pub(crate) fn snapshot(&self) -> Vec<Update> {
         let built_in = self.built_in().filter(|object| self.claims.winner(&object.key(), &self.store).is_none());
         let claimed = self.claims.winners().map(|claim| self.store.claimed(claim).clone());
         sorted(claimed.chain(built_in).collect())
     }
 
-    /// The keys that more than one object claims.
+    /// Returns the keys that more than one object claims.
     pub(crate) fn conflicts(&self) -> impl Iterator<Item = Conflict<'_>> {
         self.claims.conflicts(&self.store)
     }
 
-    /// Whether any key is claimed by more than one object.
+    /// Reports whether any key is claimed by more than one object.
     pub(crate) fn is_in_conflict(&self) -> bool {
         self.claims.is_in_conflict()
     }
 
-    /// From now on versions are kept.
+    /// Makes the register keep versions.
     pub(crate) fn keep_versions(&mut self) {
         self.keeps_versions = true;
     }
 
-    /// At which version an object is that is known.
+    /// Sets the version of a known object.
     pub(crate) fn set_version(&mut self, id: &ObjectId, version: impl fmt::Display) {
         if let Some(slot) = self.store.find(id).filter(|_| self.keeps_versions) {
             self.store.set_version(slot, version.to_string().into());
         }
     }
 
-    /// At which version the object is that an update follows from; `None` if none claims its key, or if that is not known.
+    /// Returns the version of the object that an update results from; `None` if no object claims
+    /// its key, or the version is unknown.
     pub(crate) fn version(&self, update: &Update) -> Option<&Arc<str>> {
         if !self.keeps_versions || !update.exists() {
             return None;
@@ -173,22 +178,22 @@ impl Register {
         self.store.version(self.claims.winner(&update.key(), &self.store)?.slot)
     }
 
-    /// What is in force for an object; `None` if it is not known.
+    /// Returns the fallback of an object; `None` if it is unknown.
     pub(crate) fn fallback(&self, id: &ObjectId) -> Option<Fallback> {
         self.store.find(id).map(|slot| self.store.object(slot).fallback)
     }
 
-    /// The contributions of an object that are in force; none if the object is not known.
+    /// Returns the contributions of an object that are in force; none if it is unknown.
     pub(crate) fn in_force(&self, id: &ObjectId) -> &[Update] {
         self.store.find(id).map_or(&[], |slot| &self.store.object(slot).in_force)
     }
 
-    /// How many objects are known.
+    /// Returns the number of objects, without denials of conflicts.
     pub(crate) fn len(&self) -> usize {
         self.store.objects().count() - self.contests.len()
     }
 
-    /// Whether nothing is left but what is built in.
+    /// Reports whether only built-in objects are left.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0 && self.claims.winners().next().is_none() && !self.is_in_conflict() && self.before.is_empty()
@@ -206,7 +211,7 @@ impl Register {
         self.claims.winner(key, &self.store).is_some()
     }
 
-    /// Lets an object claim other keys and values than before.
+    /// Replaces the keys and values that an object claims.
     fn replace(&mut self, slot: u32, with: InForce) {
         for claim in self.store.claims(slot) {
             self.touch(&claim);
@@ -227,7 +232,7 @@ impl Register {
         }
     }
 
-    /// The same, in as little memory as can be, each key once.
+    /// Reduces contributions to the needed data, with each key once.
     fn compact(&mut self, contributions: Contributions) -> Contributions {
         let mut compact = Contributions::with_capacity(contributions.len());
         for update in contributions {

@@ -1,4 +1,4 @@
-//! The manifests below a directory, and whether they have changed.
+//! Scan of the manifests below a directory, and detection of changes.
 
 mod open;
 
@@ -13,11 +13,11 @@ use std::time::{Duration, SystemTime};
 use open::Tree;
 use tortie_model::with_causes;
 
-/// File systems tell times apart only so finely; a file changed more recently than this may change again and look the
-/// same.
+/// Resolution of file system time stamps: a file changed more recently than this may change again
+/// and keep the same stamp.
 const RACY: Duration = Duration::from_millis(100);
 
-/// What tells one content of a file from another without reading it.
+/// Metadata that distinguishes contents of a file without reading them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,
@@ -38,20 +38,21 @@ impl Stamp {
         }
     }
 
-    /// Whether the file changed so recently that an equal stamp does not prove equal contents.
+    /// Reports whether the file changed so recently that an equal stamp does not prove equal
+    /// contents.
     pub(crate) fn is_racy(age: Duration) -> bool {
         age < RACY
     }
 
-    /// For how long the file had been as it is at `time`, by its own account; not at all if it changed between `time` and
-    /// `now`.
+    /// Returns the age of the last change at `time`, by the file's time stamp; zero if it changed
+    /// between `time` and `now`.
     pub(crate) fn age(&self, time: SystemTime, now: SystemTime) -> Duration {
         let since_epoch = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let (time, now, changed) = (since_epoch(time), since_epoch(now), self.changed());
         if (time..=now).contains(&changed) {
             return Duration::ZERO;
         }
-        // A time in the future tells of a clock that was set back, not of a recent change.
+        // A time in the future indicates a clock that was set back, not a recent change.
         time.abs_diff(changed)
     }
 
@@ -60,40 +61,41 @@ impl Stamp {
         Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanos).unwrap_or(0).min(999_999_999))
     }
 
-    /// Which file it is, whatever its name.
+    /// Returns the identity of the file (device and inode), which is independent of its name.
     pub(crate) fn file(&self) -> (u64, u64) {
         (self.device, self.inode)
     }
 
-    /// Whether this is the same file with the same content, as far as stamps tell. Its name, owner or mode may be others.
+    /// Reports whether this is the same file with the same content, by its stamps. Its name, owner
+    /// or mode may differ.
     pub(crate) fn is_same_content(&self, other: &Self) -> bool {
         let of = |stamp: &Self| (stamp.file(), stamp.size, stamp.modified);
         of(self) == of(other)
     }
 
-    /// The stamp of no real file.
+    /// Returns a stamp for tests.
     #[cfg(test)]
     pub(crate) fn fake(inode: u64, size: u64, version: i64) -> Self {
         Self { device: 1, inode, size, modified: (version, 0), changed: (version, 0) }
     }
 
-    /// The stamp of a file; `None` if it cannot be had.
+    /// Returns the stamp of a file; `None` if it is unavailable.
     pub(crate) fn at(path: &Path) -> Option<Self> {
         fs::metadata(path).ok().map(|metadata| Self::of(&metadata))
     }
 }
 
-/// Tells one file or directory from another of the same name; `None` if there is none.
+/// Returns the identity (device and inode) of a file or directory; `None` if it does not exist.
 pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-/// What is below a directory.
+/// Result of a scan.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// The manifests.
     pub(crate) files: BTreeMap<PathBuf, Stamp>,
-    /// What cannot be looked into, and why: manifests, or directories that may hold some.
+    /// Manifests that cannot be read, and directories that cannot be listed, with the reason.
     pub(crate) closed: BTreeMap<PathBuf, String>,
 }
 
@@ -124,7 +126,7 @@ impl Default for DirAccess {
 /// links to them. `root` may be a single file.
 ///
 /// # Errors
-/// If `root` cannot be listed: then nothing is known, least of all that files are gone.
+/// If `root` cannot be listed; this does not mean that files are gone.
 pub(crate) fn scan(root: &Path, access: DirAccess) -> io::Result<Found> {
     scan_from(root, root, access)
 }
@@ -148,7 +150,7 @@ pub(crate) fn scan_from(root: &Path, start: &Path, access: DirAccess) -> io::Res
             match list(&tree, &folder, &mut visited, &mut folders, &mut found) {
                 Ok(()) => {}
                 Err(error) if folder == start => return Err(naming(error)),
-                // Gone since it was seen.
+                // It was removed since it was listed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
                     found.closed.insert(folder, refusal(error));
@@ -161,8 +163,8 @@ pub(crate) fn scan_from(root: &Path, start: &Path, access: DirAccess) -> io::Res
 }
 
 impl Found {
-    /// Closes the files that are too large, and those that do not fit into the directory's bound beside the files that
-    /// sort before them.
+    /// Moves to `closed` the files that are too large, and those that exceed the directory's limit
+    /// together with the files that sort before them.
     fn limit(&mut self, access: DirAccess) {
         let mut sum = 0_u64;
         let closed = &mut self.closed;
@@ -221,12 +223,12 @@ fn list(
                 found.closed.insert(path, open::IRREGULAR.to_owned());
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // What was removed since the listing is gone; what a link promises is missing.
+                // A file that was removed since the listing is gone; a dangling link is a problem.
                 if is_manifest(&path) && fs::symlink_metadata(&path).is_ok() {
                     found.closed.insert(path, "is a link to nothing".to_owned());
                 }
             }
-            // A file of another kind is none of a manifest's business, wherever it is.
+            // A file other than a manifest does not matter, wherever it is.
             Err(error) if open::leads_out(&error) && !is_manifest(&path) && !path.is_dir() => {}
             Err(error) => {
                 found.closed.insert(path, refusal(error));
@@ -240,8 +242,8 @@ fn is_manifest(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json")
 }
 
-/// Reads the manifests below a directory, or the one file, as [`crate::DirSource`] finds them, in the order of their
-/// paths. Unreadable files are left out: the source reports them.
+/// Reads the manifests below a directory, or the one file, with the rules of [`crate::DirSource`],
+/// in the order of their paths. Unreadable files are left out, because the source reports them.
 ///
 /// # Errors
 /// If the directory cannot be listed.
@@ -280,7 +282,7 @@ impl From<io::Error> for ManifestError {
     }
 }
 
-/// Returns the reason for which a file cannot be read, as a problem says it.
+/// Returns the reason why a file cannot be read, as a problem reports it.
 fn refusal(error: io::Error) -> String {
     with_causes(&ManifestError::from(error))
 }

@@ -1,4 +1,4 @@
-//! What every source of updates has in common.
+//! Common interface of all sources of updates.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -14,29 +14,29 @@ use tortie_model::{Key, SyncStatus, Update};
 use crate::InputProblem;
 use crate::buffer::{DedupeBuffer, Next};
 
-/// How many keys wait for the consumer at the most; beyond that the source waits.
+/// Limit of keys queued for the consumer; beyond it the source waits.
 const PENDING: usize = 16 * 1024;
-/// Interval of a source's signs of life.
+/// Interval between a source's liveness reports.
 pub(crate) const LIFE: Duration = Duration::from_secs(1);
-/// How many updates one event holds at the most.
+/// Limit of updates in one event.
 const BATCH: usize = 1024;
 
-/// Where updates come from: a directory, a datastore, another process.
+/// Origin of updates: a directory, a datastore, another process.
 ///
-/// A source runs on a thread of its own for as long as somebody listens. What it cannot reach it tries again, with
-/// growing pauses, and says so by [`Feed::unavailable`], [`Feed::refused`] and [`Feed::available`]; what it told before
-/// stays true until it knows better.
+/// A source runs on a separate thread until the consumer is dropped. It retries failed connections
+/// with growing pauses, and reports their state by [`Feed::unavailable`], [`Feed::refused`] and
+/// [`Feed::available`]. Objects that it sent stay valid until it sends a change.
 pub trait Source: Send + 'static {
-    /// What to call it in logs and thread names, such as `etcd`.
+    /// Returns its name in logs and thread names, such as `etcd`.
     fn name(&self) -> &'static str;
 
-    /// Tells everything, and then what changes:
+    /// Sends everything, and then the changes:
     ///
     /// * [`Feed::begin_resync`], [`Feed::tell`] any number of times, [`Feed::end_resync`];
-    /// * then [`Feed::tell`] whenever something changes, and the whole sequence again when it has lost track of changes,
-    ///   or when [`Feed::take_resend`] says so.
+    /// * then [`Feed::tell`] for each change, and the whole sequence again when the source has
+    ///   missed changes, or when [`Feed::take_resend`] returns true.
     ///
-    /// Returns when a method of `feed` says that nobody listens any more.
+    /// Returns when a method of `feed` reports that the consumer was dropped.
     fn run(self: Box<Self>, feed: &Feed) -> Closed;
 }
 
@@ -50,7 +50,8 @@ impl Source for Box<dyn Source> {
     }
 }
 
-/// A source that does with its feed what a function does, and ends with it; `name` as of [`Source::name`].
+/// Returns a source that calls `run` with its feed, and ends with it; `name` is that of
+/// [`Source::name`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -80,40 +81,42 @@ impl<F: FnOnce(&Feed) -> Result<(), Closed> + Send + 'static> Source for FromFn<
     }
 }
 
-/// Nobody listens any more.
+/// The consumer was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("nobody listens any more")]
+#[error("the consumer was dropped")]
 pub struct Closed;
 
-/// What a source tells.
+/// Event of a source.
 #[derive(Debug)]
 pub enum Event {
-    /// How far the datastore has been read.
+    /// Progress of reading the datastore.
     Status(SyncStatus),
     /// Objects have changed.
     Updates {
         /// The objects, each once.
         updates: Vec<Update>,
-        /// When the source noticed the change; of several, the first.
+        /// Time when the source noticed the change; of several, the first.
         noticed: Instant,
     },
-    /// Everything that is wrong now, replacing what was told before.
+    /// All current problems, which replace those sent before.
     Problems(Vec<InputProblem>),
-    /// The datastore cannot be read now, or not all of it; what was told stays true until it can.
+    /// The datastore, or a part of it, cannot be read; the objects sent before stay valid
+    /// meanwhile.
     Unavailable {
-        /// Why.
+        /// The reason.
         why: String,
-        /// Whether that stays so until somebody changes something: credentials, rights, a configuration.
+        /// Whether this lasts until credentials, permissions or a configuration change.
         refused: bool,
     },
-    /// It can be read again, even if it has nothing new to say.
+    /// It can be read again, even if there are no changes.
     Available,
-    /// At which version of the datastore the objects are of the updates that come next; only from sources that were asked for it,
-    /// and of what they know. A new version of an object that stays as it was is not told.
+    /// Datastore versions of the objects in the updates that come next; only from sources that were
+    /// asked for them, as far as they know them. The new version of an unchanged object is not
+    /// sent.
     Versions(Vec<(Key, Arc<str>)>),
 }
 
-/// Starts a source on a thread of its own.
+/// Starts a source on a separate thread.
 ///
 /// # Errors
 /// If the thread cannot be started.
@@ -126,7 +129,7 @@ pub fn watch(source: impl Source) -> io::Result<Watching> {
     Ok(watching)
 }
 
-/// The two ends of a [`DedupeBuffer`], for who runs a source by other means than [`watch`].
+/// Returns the two ends of a [`DedupeBuffer`], for running a source by other means than [`watch`].
 #[must_use]
 pub fn channel() -> (Feed, Watching) {
     let shared = Arc::new(Shared::default());
@@ -135,12 +138,12 @@ pub fn channel() -> (Feed, Watching) {
     (Feed { shared }, watching)
 }
 
-/// A source that runs.
+/// A running source.
 #[derive(Debug)]
 pub struct Watching {
-    /// What it tells.
+    /// Its events.
     pub events: Events,
-    /// Asks for all of it again.
+    /// Handle to request a full resend.
     pub resend: Resend,
 }
 
@@ -150,21 +153,21 @@ type Wake = Box<dyn Fn() + Send>;
 struct State {
     buffer: DedupeBuffer,
     problems: Option<Vec<InputProblem>>,
-    /// Why the datastore cannot be read now, and whether it refuses.
+    /// Reason why the datastore cannot be read, and whether it refuses.
     away: Option<(String, bool)>,
-    /// Whether it can be read, and why not, waits to be taken.
+    /// Whether a change of `away` is to be sent.
     turned: bool,
-    /// The consumer is gone.
+    /// Whether the consumer was dropped.
     closed: bool,
-    /// The source is gone.
+    /// Whether the source has ended.
     ended: bool,
-    /// The consumer restarts: what the source tells means nothing until it restarts, too.
+    /// Whether the consumer restarts: until the source does so, too, its updates are dropped.
     resend: bool,
-    /// Tells the source that it should look.
+    /// Notifies the source of a change of `closed` or `resend`.
     wake: Option<Wake>,
-    /// Tells the consumer so.
+    /// Notifies the consumer of a new event.
     ready: Option<Wake>,
-    /// Takes signs of life of the source.
+    /// Called at each liveness report of the source.
     alive: Option<Wake>,
 }
 
@@ -185,11 +188,11 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each holder leaves the state in order at any point at which it could panic.
+        // The state is consistent wherever a holder of the lock could panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what the source should hear of.
+    /// Changes the state, and notifies the source.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
@@ -200,7 +203,7 @@ impl Shared {
         self.drained.notify_all();
     }
 
-    /// Tells the consumer that there is something to take.
+    /// Notifies the consumer of a new event.
     fn fill(&self, state: &State) {
         if let Some(ready) = &state.ready {
             ready();
@@ -218,22 +221,23 @@ impl fmt::Debug for Shared {
 
 /// The source's end of a [`DedupeBuffer`].
 ///
-/// All methods are synchronous. Where a source has an async runtime, the task that tells must be one that may block.
+/// All methods are synchronous. A source with an async runtime must call them from a task that may
+/// block.
 #[derive(Debug)]
 pub struct Feed {
     shared: Arc<Shared>,
 }
 
 impl Feed {
-    /// Everything will be told, or told again.
+    /// Begins a resync: everything follows, perhaps again.
     ///
     /// # Errors
-    /// [`Closed`] if nobody listens, as from all methods.
+    /// [`Closed`] if the consumer was dropped, as from all methods.
     pub fn begin_resync(&self) -> Result<(), Closed> {
         self.put(|state| state.buffer.begin_resync())
     }
 
-    /// Everything has been told. What was told before the resync and not during it is deleted.
+    /// Ends a resync. Objects that were not sent during it are deleted.
     ///
     /// # Errors
     /// [`Closed`].
@@ -241,7 +245,8 @@ impl Feed {
         self.put(|state| state.buffer.end_resync(Instant::now()))
     }
 
-    /// The connection to the datastore is made for the first time, or again with nothing known of what was missed.
+    /// Reports that the connection to the datastore is made for the first time, or again after
+    /// changes may have been missed.
     ///
     /// # Errors
     /// [`Closed`].
@@ -249,7 +254,7 @@ impl Feed {
         self.put(|state| state.buffer.status(SyncStatus::WaitForDatastore))
     }
 
-    /// Everything that there is: [`Feed::begin_resync`], [`Feed::tell_now`] and [`Feed::end_resync`].
+    /// Sends all objects: [`Feed::begin_resync`], [`Feed::tell_now`] and [`Feed::end_resync`].
     ///
     /// # Errors
     /// [`Closed`].
@@ -259,7 +264,7 @@ impl Feed {
         self.end_resync()
     }
 
-    /// As [`Feed::tell`], of what is noticed only now.
+    /// As [`Feed::tell`], for changes noticed now.
     ///
     /// # Errors
     /// [`Closed`].
@@ -267,7 +272,7 @@ impl Feed {
         self.tell(updates, Instant::now())
     }
 
-    /// Objects have changed, as was noticed at this time. Waits while too much waits for the consumer.
+    /// Sends changed objects, noticed at this time. Waits while the queue of the consumer is full.
     ///
     /// # Errors
     /// [`Closed`].
@@ -275,7 +280,7 @@ impl Feed {
         self.tell_at(updates.into_iter().map(|update| (update, None)), noticed)
     }
 
-    /// As [`Feed::tell`], of objects that are at these versions, as far as that is known.
+    /// As [`Feed::tell`], for objects at these versions, as far as they are known.
     ///
     /// # Errors
     /// [`Closed`].
@@ -284,14 +289,14 @@ impl Feed {
         updates: impl IntoIterator<Item = (Update, Option<Arc<str>>)>,
         noticed: Instant,
     ) -> Result<(), Closed> {
-        // Whatever it takes to produce them happens before anybody has to wait for it.
+        // The iterator may be slow, so it runs before the lock is taken.
         let updates: Vec<_> = updates.into_iter().collect();
         let mut state = self.shared.lock();
         for (update, version) in updates {
             while state.buffer.len() >= PENDING && !state.buffer.holds(&update.key()) && !state.closed && !state.resend
             {
                 self.shared.fill(&state);
-                // A source that waits for its consumer is well.
+                // A source that waits for its consumer is not stuck.
                 state.show_life();
                 let waited = self.shared.drained.wait_timeout(state, LIFE).unwrap_or_else(PoisonError::into_inner);
                 state = waited.0;
@@ -311,7 +316,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Everything that is wrong with the objects now, replacing what was told before.
+    /// Sends all current problems, which replace those sent before.
     ///
     /// # Errors
     /// [`Closed`].
@@ -319,7 +324,7 @@ impl Feed {
         self.put(|state| state.problems = Some(problems))
     }
 
-    /// The datastore cannot be read now, and why.
+    /// Reports that the datastore cannot be read, and the reason.
     ///
     /// # Errors
     /// [`Closed`].
@@ -327,7 +332,8 @@ impl Feed {
         self.away(why.into(), false)
     }
 
-    /// The datastore cannot be read, and why, until somebody changes something.
+    /// Reports that the datastore refuses until credentials, permissions or a configuration change,
+    /// and the reason.
     ///
     /// # Errors
     /// [`Closed`].
@@ -342,7 +348,8 @@ impl Feed {
         })
     }
 
-    /// The datastore can be read, all of it. Says something only after [`Feed::unavailable`].
+    /// Reports that all of the datastore can be read. Has an effect only after
+    /// [`Feed::unavailable`] or [`Feed::refused`].
     ///
     /// # Errors
     /// [`Closed`].
@@ -350,8 +357,9 @@ impl Feed {
         self.turn(|state| state.away.take().is_some())
     }
 
-    /// Whether everything is wanted from the beginning, for a consumer that restarts. If so, the source must begin
-    /// with [`Feed::begin_resync`]; last good versions that it keeps are part of what it tells. Problems too.
+    /// Reports whether the consumer restarts and needs everything again, and resets that. If so,
+    /// the source must begin with [`Feed::begin_resync`] and send all objects, including the last
+    /// valid versions that it keeps, and all problems.
     ///
     /// # Errors
     /// [`Closed`].
@@ -360,13 +368,15 @@ impl Feed {
         if state.closed { Err(Closed) } else { Ok(std::mem::take(&mut state.resend)) }
     }
 
-    /// Shows that the source is not stuck; for sources that do so every few seconds. See [`Resend::on_life`].
+    /// Reports that the source is not stuck, for sources that do so every few seconds. See
+    /// [`Resend::on_life`].
     pub fn show_life(&self) {
         self.shared.lock().show_life();
     }
 
-    /// Runs the work of a source, with a sign of life each second for as long as the runtime's timer and the thread that runs
-    /// this are not stuck. `sleep` is that timer. The work must bound each of its own waits.
+    /// Runs the work of a source, and reports liveness each second for as long as the runtime's
+    /// timer and this thread are not stuck. `sleep` is that timer. The work must limit each of its
+    /// own waits.
     pub async fn show_life_during<W: Future, S: Future<Output = ()>>(
         &self,
         sleep: impl Fn(Duration) -> S,
@@ -384,20 +394,20 @@ impl Feed {
         .await
     }
 
-    /// Whether nobody listens any more.
+    /// Reports whether the consumer was dropped.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.lock().closed
     }
 
-    /// Whether [`Feed::take_resend`] would say yes.
+    /// Reports whether [`Feed::take_resend`] would return true.
     #[must_use]
     pub fn wants_resend(&self) -> bool {
         self.shared.lock().resend
     }
 
-    /// What to call when [`Feed::take_resend`] has something new to say, or has already. It must neither block nor call
-    /// the feed.
+    /// Sets a function to call when [`Feed::take_resend`] has a new result; it is called at once if
+    /// there is one already. It must neither block nor call the feed.
     pub fn wake_with(&self, wake: impl Fn() + Send + 'static) {
         let mut state = self.shared.lock();
         if state.closed || state.resend {
@@ -406,7 +416,8 @@ impl Feed {
         state.wake = Some(Box::new(wake));
     }
 
-    /// Takes whether the datastore can be read, if that is news. It is as true for a consumer that restarts.
+    /// Changes the availability, and sends it if it is new. It applies to a consumer that restarts
+    /// as well.
     fn turn(&self, turn: impl FnOnce(&mut State) -> bool) -> Result<(), Closed> {
         let mut state = self.shared.lock();
         if state.closed {
@@ -455,7 +466,7 @@ impl<'e> IntoIterator for &'e Events {
     }
 }
 
-/// Waits for event after event.
+/// Iterator that waits for each event.
 #[derive(Debug)]
 pub struct EventsIter<'e>(&'e Events);
 
@@ -483,7 +494,7 @@ impl Events {
         }
     }
 
-    /// Waits for the next event, but no longer than this.
+    /// Waits for the next event, up to `timeout`.
     #[must_use]
     pub fn recv_timeout(&self, timeout: Duration) -> Option<Event> {
         let until = Instant::now() + timeout;
@@ -500,17 +511,17 @@ impl Events {
         }
     }
 
-    /// Whether the source has ended and nothing waits any more.
+    /// Reports whether the source has ended and no event is queued.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let state = self.shared.lock();
         state.ended && state.problems.is_none() && !state.turned && state.buffer.is_empty()
     }
 
-    /// The next event if there is one now.
+    /// Returns the next event, without waiting.
     ///
     /// # Errors
-    /// [`TryRecvError::Empty`] if there is none, [`TryRecvError::Disconnected`] if there never will be, because the source
+    /// [`TryRecvError::Empty`] if there is none now, [`TryRecvError::Disconnected`] if the source
     /// has ended.
     pub fn try_recv(&self) -> Result<Event, TryRecvError> {
         let mut state = self.shared.lock();
@@ -518,14 +529,16 @@ impl Events {
         self.take(&mut state).ok_or(ended)
     }
 
-    /// What to call when there is something to take, or is already. It must neither block nor take anything.
+    /// Sets a function to call when there is a new event; it is called at once, too. It must
+    /// neither block nor take an event.
     pub fn wake_with(&self, ready: impl Fn() + Send + 'static) {
         let mut state = self.shared.lock();
         ready();
         state.ready = Some(Box::new(ready));
     }
 
-    /// Problems come before the updates that they are about, so that a consumer can refuse to begin.
+    /// Takes the next event. Problems come before the updates that they concern, so that a consumer
+    /// can refuse to start.
     fn take(&self, state: &mut State) -> Option<Event> {
         if let Some(problems) = state.problems.take() {
             return Some(Event::Problems(problems));
@@ -560,34 +573,36 @@ impl Drop for Events {
     }
 }
 
-/// Asks a source to tell everything from the beginning, for a consumer that restarts.
+/// Requests a full resend from a source, for a consumer that restarts.
 #[derive(Clone, Debug)]
 pub struct Resend {
     shared: Arc<Shared>,
 }
 
 impl Resend {
-    /// Calls `alive` at each sign of life of the source, which tells a source that is stuck from one without news. It must
-    /// neither block nor call the source. Each source of this crate and of the fan-out gives a sign at least every 5 s unless
-    /// it is stuck, also while its datastore is away.
+    /// Sets a function to call at each liveness report of the source, which distinguishes a stuck
+    /// source from one without changes. It must neither block nor call the source. Each source of
+    /// this crate and of the fan-out reports at least every 5 s unless it is stuck, also while its
+    /// datastore is unavailable.
     pub fn on_life(&self, alive: impl Fn() + Send + 'static) {
         self.shared.lock().alive = Some(Box::new(alive));
     }
 
-    /// Has the source look for changes of which nobody may have told it, if it knows how to.
+    /// Makes the source look for changes of which it was not notified, if it can.
     pub fn look_again(&self) {
         self.shared.change(|_| {});
     }
 
-    /// How many changes wait for the consumer, those counted once that were overtaken by newer ones.
+    /// Returns the number of queued changes; several changes of one object count once.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.shared.lock().buffer.len()
     }
 
-    /// Asks. Whatever waits is dropped. The answer begins with the status [`SyncStatus::Resync`] and ends with
-    /// [`SyncStatus::InSync`]; what the source keeps for lack of anything better, such as last good versions, is part of
-    /// it. Why the datastore cannot be read, if it cannot, is said again at once, whoever has heard it before.
+    /// Requests a full resend and drops all queued events. The response begins with the status
+    /// [`SyncStatus::Resync`] and ends with [`SyncStatus::InSync`]. It includes the last valid
+    /// versions that the source keeps. If the datastore is unavailable, that is reported again at
+    /// once.
     pub fn ask(&self) {
         self.shared.change(|state| {
             state.buffer.clear();

@@ -12,11 +12,11 @@ use sha2::{Digest as _, Sha256};
 pub(crate) enum SealError {
     /// They are of another kind or version.
     Format,
-    /// They are not all that was written, or were changed.
+    /// They are incomplete, or were changed.
     Checksum,
 }
 
-/// Returns a body behind two lines: its kind and version, then its digest.
+/// Returns a body after two header lines: its kind and version, then its digest.
 #[cfg(any(feature = "sources", test))]
 pub(crate) fn seal(magic: &str, body: &str) -> Vec<u8> {
     format!("{magic}\n{}\n{body}", hex_digest(body.as_bytes())).into_bytes()
@@ -54,7 +54,7 @@ pub(crate) fn put(place: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = lock_draft(&draft)?;
     let written = file.set_len(0).and_then(|()| file.write_all(bytes)).and_then(|()| file.sync_all());
     if let Err(error) = written.and_then(|()| fs::rename(&draft, place)) {
-        // A draft that is cut off, as by a full disk, is of no use.
+        // A draft that is cut off, as by a full disk, is useless.
         let _ = fs::remove_file(&draft);
         return Err(error);
     }

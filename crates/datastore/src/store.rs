@@ -1,11 +1,15 @@
 //! Calico's resources, read and written one by one.
 //!
-//! * [`ResourceStore`]: a datastore that resources can be written to, with errors that tell conflicts from failures.
-//! * [`TextStore`]: what else it keeps under paths, such as blocks of addresses, replaced several at once.
-//! * [`apply`](mod@apply): resources written as people mean it, with the rules that hold between them.
-//! * [`pending`]: changes of several resources that are taken back unless they are confirmed in time.
-//! * [`StagedStore`]: what writing would do.
-//! * [`MemoryStore`]: both in memory that fails when it is told to.
+//! * [`ResourceStore`]: a datastore that resources can be written to, with errors that distinguish
+//!   conflicts from failures.
+//! * [`TextStore`]: the other values that it keeps under paths, such as IPAM blocks; several are
+//!   replaced in one transaction.
+//! * [`apply`](mod@apply): resources in the form that users write, with the rules that hold between
+//!   them.
+//! * [`pending`]: changes of several resources that are rolled back unless they are confirmed in
+//!   time.
+//! * [`StagedStore`]: the effect of writes, without making them.
+//! * [`MemoryStore`]: both stores in memory, with injected faults.
 //! * `etcd` (feature `etcd`): the store in etcd v3.
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! Which endpoints are kept closed while part of the input is unknown, and how.
+//! Endpoints that are closed while part of the input is unknown, and the policies that close them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,22 +6,22 @@ use std::sync::Arc;
 use tortie_model::{Order, Policy, PolicyId, PolicyKind, Tier, TierDefaultAction, TierName, Update};
 use tortie_resources::manifest::{Contributions, Kind, ObjectId, Outcome};
 
-/// The tier before all others, and the policies in it. Whoever lists policies in the kernel finds this name.
+/// Name of the first tier and its policies. It is visible in the kernel's chains.
 const RESERVED: &str = "tortie-unreadable";
 
-/// What something that cannot be read may have been meant to protect.
+/// Endpoints that an unreadable object may have been meant to protect.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Scope {
     /// All endpoints.
     All,
-    /// Those of a namespace.
+    /// Endpoints of a namespace.
     Namespace(Arc<str>),
-    /// None: it does not decide which packets pass.
+    /// No endpoints: the object has no influence on verdicts.
     Nobody,
 }
 
 impl Scope {
-    /// Of an object of which nothing else is known.
+    /// Returns the scope of an object of which only the id is known.
     pub(crate) fn of(id: &ObjectId) -> Self {
         match id.kind {
             Kind::NetworkPolicy
@@ -44,8 +44,8 @@ impl Scope {
         }
     }
 
-    /// Of a document without a usable identity, by what a message calls it: kind, namespace and name as far as they are
-    /// known.
+    /// Returns the scope of a document without a usable id, by its subject in messages: kind,
+    /// namespace and name as far as they are known.
     pub(crate) fn of_nameless(subject: &str) -> Self {
         let mut parts = subject.splitn(3, '/');
         match (parts.next(), parts.next(), parts.next()) {
@@ -56,13 +56,15 @@ impl Scope {
         }
     }
 
-    /// Of a namespace; its name becomes part of a selector, so what is none stands for all of them.
+    /// Returns the scope of a namespace. The name becomes part of a selector, so an invalid name
+    /// yields all endpoints.
     pub(crate) fn of_namespace(name: &str) -> Self {
         let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if !name.is_empty() && name.bytes().all(is_name) { Self::Namespace(name.into()) } else { Self::All }
     }
 
-    /// What stands for it in the register: no object of this identity can be written. It sorts first.
+    /// Returns the id under which the register holds the scope. No object with this id can be
+    /// written. It sorts first.
     pub(crate) fn object(&self) -> ObjectId {
         let namespace = match self {
             Self::Namespace(namespace) => Arc::clone(namespace),
@@ -71,8 +73,8 @@ impl Scope {
         ObjectId { name: "".into(), namespace, kind: Kind::GlobalNetworkPolicy }
     }
 
-    /// A policy that denies both directions before any other can allow. Failsafe ports of host endpoints come before all
-    /// policies, so they stay open.
+    /// Returns a policy that denies both directions before any other policy can allow. Failsafe
+    /// ports of host endpoints come before all policies, so they stay open.
     pub(crate) fn denial(&self) -> Contributions {
         let (name, namespace) = match self {
             Self::All => (RESERVED.to_owned(), ""),
@@ -91,7 +93,8 @@ impl Scope {
     }
 }
 
-/// What was closed before and may still have a reason: nothing is closed that was open.
+/// Returns the scopes that were closed before and are still justified. No open endpoint becomes
+/// closed.
 pub(crate) fn narrow(before: &BTreeSet<Scope>, now: &BTreeSet<Scope>) -> BTreeSet<Scope> {
     let all = |scopes: &BTreeSet<Scope>| scopes.contains(&Scope::All);
     now.iter()
@@ -102,8 +105,9 @@ pub(crate) fn narrow(before: &BTreeSet<Scope>, now: &BTreeSet<Scope>) -> BTreeSe
         .collect()
 }
 
-/// Returns the places of the earlier definitions that may still exist beside those of now, of which part is unreadable:
-/// as many as are missing, the last ones first of those that differ from all of now.
+/// Returns the indices of the earlier definitions that may still exist beside the current, partly
+/// unreadable ones. They are as many as are missing, taken from the end of those that differ from
+/// all current ones.
 pub(crate) fn missing(earlier: &[&Outcome], now: &[&Outcome]) -> Vec<usize> {
     let usable = |outcomes: &[&Outcome]| outcomes.iter().filter(|outcome| !is_unknown(outcome)).count();
     let number = usable(earlier).saturating_sub(usable(now));
@@ -114,7 +118,7 @@ pub(crate) fn missing(earlier: &[&Outcome], now: &[&Outcome]) -> Vec<usize> {
     places
 }
 
-/// Whether nothing is known of the endpoints that a policy selects.
+/// Reports whether the endpoints that a policy selects are unknown.
 pub(crate) fn is_unknown(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Invalid { substitute: None })
 }

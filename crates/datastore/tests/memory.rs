@@ -1,4 +1,4 @@
-//! How much memory the pods of a large cluster take.
+//! Memory use of the pods of a large cluster.
 
 use std::alloc::System;
 
@@ -29,7 +29,7 @@ fn pod(number: usize) -> (ObjectId, String) {
     (id, json)
 }
 
-/// The values themselves are part of it: they are shared with whoever is told of them.
+/// The values themselves are included: they are shared with the consumers that receive them.
 #[test]
 fn a_pod_of_another_node_takes_less_than_a_kilobyte() {
     let options = Options { unknown_fields: UnknownFields::Ignore, ..Options::default() };

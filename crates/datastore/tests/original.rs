@@ -1,6 +1,6 @@
-//! What the original's Typha makes of the objects of a real API server, and what we make of them: `testdata/typha`.
+//! Comparison of Typha's output for the objects of a real API server with ours: `testdata/typha`.
 
-#![expect(clippy::unwrap_used, reason = "what cannot be read fails the test")]
+#![expect(clippy::unwrap_used, reason = "an unreadable object fails the test")]
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,8 @@ use tortie_selector::Selector;
 const OBJECTS: &str = include_str!("../testdata/typha/objects.jsonl");
 const FELIX: &str = include_str!("../testdata/typha/felix.jsonl");
 
-/// The original combines selectors as texts, which leaves parentheses that say nothing.
+/// Normalizes the selector of an update. Typha combines selectors as texts, which leaves redundant
+/// parentheses.
 fn normal(update: Update) -> Update {
     let Update::Policy(id, Some(policy)) = &update else { return update };
     let selector = Selector::parse(policy.selector.canonical()).unwrap();
@@ -22,7 +23,7 @@ fn normal(update: Update) -> Update {
     Update::Policy(id.clone(), Some(Valid::new(policy).unwrap()))
 }
 
-/// The original's answer, read as an agent reads it.
+/// Returns Typha's output, read as an agent reads it.
 fn expected(labels: &mut Interner) -> BTreeMap<Key, Update> {
     let mut state = BTreeMap::new();
     for line in FELIX.lines() {
@@ -45,7 +46,7 @@ fn ours(labels: &mut Interner) -> BTreeMap<Key, Update> {
             }
         }
     }
-    // Nothing looks into HTTP, and IP-in-IP is announced as untested.
+    // HTTP is not inspected, and IP-in-IP is reported as untested.
     let known = [HttpMatch::NOT_ENFORCED, "has no effect: ", "is done as Felix does it"];
     let is_known = |what: &str| known.iter().any(|known| what.starts_with(known));
     let problems = objects.problems();
@@ -57,7 +58,7 @@ fn ours(labels: &mut Interner) -> BTreeMap<Key, Update> {
 /// Policies whose `namespaces` peers select pods here, as the API says, and network sets as well in Calico.
 const PEERS_ARE_PODS: [&str; 1] = ["cnp-admin"];
 
-/// Whether a policy is different as its peers are pods.
+/// Reports whether a policy is different as its peers are pods.
 fn has_pods_as_peers(original: &Update, own: Option<&Update>) -> bool {
     let (Update::Policy(id, Some(original)), Some(Update::Policy(_, Some(own)))) = (original, own) else {
         return false;
@@ -82,7 +83,8 @@ fn objects_of_an_api_server_become_what_the_original_makes_of_them() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What the original's syncers have in common: Felix's has the same pools, nodes and configuration of BGP.
+/// Returns the recorded objects that Typha's syncers have in common: Felix's has the same pools,
+/// nodes and BGP configuration.
 fn recorded() -> BTreeMap<String, Json> {
     let mut recorded = BTreeMap::new();
     for line in FELIX.lines() {
@@ -95,7 +97,8 @@ fn recorded() -> BTreeMap<String, Json> {
         }
         let mut value: Json = serde_json::from_str(&text).unwrap();
         if let Some(metadata) = value.get_mut("metadata").and_then(Json::as_object_mut) {
-            // The version is told beside the value; the others no reader looks at, or the recorded objects lack.
+            // The version is sent beside the value; readers ignore the other fields, or the
+            // recorded objects lack them.
             metadata.retain(|name, _| name != "resourceVersion" && name != "managedFields");
             if let Some(annotations) = metadata.get_mut("annotations").and_then(Json::as_object_mut) {
                 annotations.retain(|name, _| !name.starts_with("kubectl.kubernetes.io/"));

@@ -12,9 +12,10 @@ use crate::Hostname;
 pub struct BgpPeer {
     /// The text of the resource as a JSON object, in the form in which Felix reads it.
     pub text: Arc<str>,
-    /// Whose peer it is.
+    /// The nodes that have this peer.
     pub nodes: PeerNodes,
-    /// The workloads that are the peer, on these nodes. One that cannot be read selects nothing, as no selector does.
+    /// Selector of the workloads on these nodes that are the peer. An unreadable or missing
+    /// selector matches nothing.
     pub local_workloads: Option<Selector>,
 }
 
@@ -23,10 +24,10 @@ pub struct BgpPeer {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[allow(clippy::exhaustive_enums, reason = "there are no other ways to choose nodes")]
 pub enum PeerNodes {
-    /// One.
+    /// One node.
     Named(Hostname),
-    /// Those that a selector picks.
+    /// The nodes that match a selector.
     Selected(Selector),
-    /// None: the selector cannot be read.
+    /// No nodes: the selector cannot be read.
     Nobody,
 }

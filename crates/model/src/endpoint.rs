@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use crate::{Cidr, CidrList, InterfaceName, InvalidName, Labels, Mac, ProfileName, Protocol, ShortList};
 
-/// Whether an endpoint is to carry traffic at all.
+/// Administrative state of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum AdminState {
-    /// Policy decides.
+    /// Policy decides about traffic.
     #[default]
     Active,
     /// All traffic is denied.
@@ -20,7 +20,7 @@ pub enum AdminState {
 
 #[cfg(feature = "serde")]
 impl AdminState {
-    /// Returns the state of an endpoint whose text names none, as for an endpoint of a datastore.
+    /// Returns the state of an endpoint whose text has none, as for an endpoint of a datastore.
     const fn unstated() -> Self {
         Self::Inactive
     }
@@ -105,8 +105,8 @@ pub struct WorkloadEndpoint {
     /// Whether it may carry traffic.
     #[cfg_attr(feature = "serde", serde(default = "AdminState::unstated"))]
     pub state: AdminState,
-    /// The host-side interface; `None` if it has no name that rules can be written with: the node
-    /// that hosts the endpoint programs nothing for it.
+    /// The host-side interface; `None` if its name cannot be written in rules: then the node that
+    /// hosts the endpoint programs nothing for it.
     pub iface: Option<InterfaceName>,
     /// The workload's Ethernet address.
     pub mac: Option<Mac>,
@@ -120,13 +120,14 @@ pub struct WorkloadEndpoint {
     pub labels: Labels,
     /// Its named ports.
     pub ports: Box<[EndpointPort]>,
-    /// What the name of the workload was made from (`generateName`), by which flows are counted together.
+    /// Prefix from which the workload's name was generated (`generateName`); flows are aggregated
+    /// by it.
     pub generate_name: Option<Arc<str>>,
-    /// What few endpoints have.
+    /// Attributes that few endpoints have.
     pub extras: Option<Box<WorkloadExtras>>,
 }
 
-/// The attributes that few workload endpoints have; kept apart so that the others stay small.
+/// Attributes that few workload endpoints have; kept separately so that the others stay small.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct WorkloadExtras {
@@ -145,12 +146,12 @@ pub struct WorkloadExtras {
 }
 
 impl WorkloadEndpoint {
-    /// All addresses of both families, IPv4 first.
+    /// Returns all addresses of both families, IPv4 first.
     pub fn nets(&self) -> impl Iterator<Item = Cidr> + '_ {
         self.ipv4_nets.iter().chain(&self.ipv6_nets).copied()
     }
 
-    /// The annotation that claims the addresses; `None` if they come from the platform.
+    /// Returns the annotation that claims the addresses; `None` if they come from the platform.
     #[must_use]
     pub fn claimed_by(&self) -> Option<&Arc<str>> {
         match &self.extras.as_ref()?.address_source {
@@ -159,10 +160,11 @@ impl WorkloadEndpoint {
         }
     }
 
-    /// What a node needs of an endpoint that another node hosts: what selectors, IP sets and routes are made of, what
-    /// validation looks at, and what its name was made from, which endpoints share. Interface, Ethernet address, address
-    /// translations, limits and annotations are left to the host; the interface gets the same name for all, since readers
-    /// refuse endpoints without one.
+    /// Reduces the endpoint to the attributes that other nodes need: those for selectors, IP sets
+    /// and routes, those that validation checks, and `generate_name`, which endpoints share.
+    /// Interface, Ethernet address, address translations, limits and annotations are needed only by
+    /// the host. The interface gets the same name for all, because readers reject endpoints without
+    /// one.
     #[must_use]
     pub fn for_other_node(self) -> Self {
         const REMOTE: InterfaceName = InterfaceName::from_static("remote");

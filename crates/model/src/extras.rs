@@ -3,7 +3,8 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// Fields that few values have: read as if they were there, and allocated only where one of them is set.
+/// Rarely used fields: they are read like fields of the value, and allocated only if one of them is
+/// set.
 ///
 /// ```
 /// use tortie_model::{Rule, RuleAction, RuleExtras};
@@ -15,14 +16,14 @@ use std::ops::{Deref, DerefMut};
 #[derive(Clone)]
 pub struct Extras<T>(Option<Box<T>>);
 
-/// What [`Extras`] can hold.
+/// Types that [`Extras`] can hold.
 pub trait Seldom: Default + PartialEq + 'static {
-    /// What is read where nothing is set: the default value.
+    /// Returns the default value, which is read if nothing is set.
     fn unset() -> &'static Self;
 }
 
 impl<T> Extras<T> {
-    /// Nothing is set.
+    /// Returns a value with no field set.
     #[must_use]
     pub const fn unset() -> Self {
         Self(None)
@@ -30,7 +31,7 @@ impl<T> Extras<T> {
 }
 
 impl<T> Extras<T> {
-    /// The fields, if any of them is set.
+    /// Returns the fields, if any of them is set.
     pub(crate) fn if_set(&mut self) -> Option<&mut T> {
         self.0.as_deref_mut()
     }

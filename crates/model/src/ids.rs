@@ -31,7 +31,7 @@ text_id!(
     ConfigName
 );
 impl TierName {
-    /// The tier that Kubernetes policies and policies without a tier belong to.
+    /// Returns the tier that Kubernetes policies and policies without a tier belong to.
     #[must_use]
     pub fn default_tier() -> Self {
         static DEFAULT: LazyLock<TierName> = LazyLock::new(|| TierName::new("default"));
@@ -62,7 +62,8 @@ impl fmt::Display for NamespacedName {
     }
 }
 
-/// What kind of resource a policy was written as. Part of its identity: policies of two kinds may share a name.
+/// Kind of the resource that a policy was written as. It is part of the identity: policies of two
+/// kinds may have the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PolicyKind {
     /// `projectcalico.org/v3` `NetworkPolicy`.
@@ -79,12 +80,12 @@ pub enum PolicyKind {
     StagedGlobalNetworkPolicy,
     /// A Kubernetes policy that is calculated but never enforced.
     StagedKubernetesNetworkPolicy,
-    /// A kind that this version does not know; it travels under its own name.
+    /// An unknown kind; it keeps its own name.
     Other(Arc<str>),
 }
 
 impl PolicyKind {
-    /// The kind with this name, as in datastore paths.
+    /// Returns the kind with this name, as in datastore paths.
     #[must_use]
     pub fn from_name(name: &str) -> Self {
         match name {
@@ -99,7 +100,7 @@ impl PolicyKind {
         }
     }
 
-    /// The full name, as in datastore paths and messages.
+    /// Returns the full name, as in datastore paths and messages.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -114,8 +115,8 @@ impl PolicyKind {
         }
     }
 
-    /// The abbreviation used in chain names and log prefixes (`felix/types/policy_id.go`); an unknown kind has none and
-    /// uses its full name.
+    /// Returns the abbreviation used in chain names and log prefixes (`felix/types/policy_id.go`);
+    /// an unknown kind has none and uses its full name.
     #[must_use]
     pub fn short_name(&self) -> &str {
         match self {
@@ -130,7 +131,7 @@ impl PolicyKind {
         }
     }
 
-    /// Whether policies of this kind are calculated but never enforced.
+    /// Reports whether policies of this kind are calculated but never enforced.
     #[must_use]
     pub fn is_staged(&self) -> bool {
         matches!(
@@ -164,8 +165,8 @@ impl PolicyId {
         Self { kind, namespace: namespace.into(), name: name.into() }
     }
 
-    /// What a staged policy becomes when it is committed: the policy of the same name that is enforced. `None` for one that
-    /// is not staged.
+    /// Returns the policy that a staged policy becomes when it is committed: the enforced policy of
+    /// the same name. `None` for one that is not staged.
     ///
     /// ```
     /// use tortie_model::{PolicyId, PolicyKind};
@@ -184,8 +185,8 @@ impl PolicyId {
         Some(Self { kind, namespace: Arc::clone(&self.namespace), name: Arc::clone(&self.name) })
     }
 
-    /// The selector of all that such a policy can select: everything of its namespace; every pod, or every endpoint, for
-    /// one of the whole cluster.
+    /// Returns the widest selector of such a policy: everything in its namespace; for a
+    /// cluster-wide policy, every pod or every endpoint.
     #[must_use]
     pub fn widest_selector(&self) -> Selector {
         let text = match &*self.namespace {
@@ -241,31 +242,31 @@ impl WorkloadEndpointKey {
         self.text.get(from..to).unwrap_or_default()
     }
 
-    /// The node that hosts the workload.
+    /// Returns the node that hosts the workload.
     #[must_use]
     pub fn host(&self) -> &str {
         self.part(0)
     }
 
-    /// The orchestrator, `k8s` for pods.
+    /// Returns the orchestrator, `k8s` for pods.
     #[must_use]
     pub fn orchestrator(&self) -> &str {
         self.part(1)
     }
 
-    /// The workload, `namespace/pod` for pods.
+    /// Returns the workload, `namespace/pod` for pods.
     #[must_use]
     pub fn workload(&self) -> &str {
         self.part(2)
     }
 
-    /// The endpoint within the workload, `eth0` for pods.
+    /// Returns the endpoint within the workload, `eth0` for pods.
     #[must_use]
     pub fn endpoint(&self) -> &str {
         self.part(3)
     }
 
-    /// The identity within the node.
+    /// Returns the identity within the node.
     #[must_use]
     pub fn id(&self) -> WorkloadEndpointId {
         WorkloadEndpointId {

@@ -1,4 +1,4 @@
-//! What the objects of a cluster have in common, held once.
+//! Sharing of values that many objects of a cluster have in common.
 
 mod selectors;
 mod share;
@@ -13,11 +13,12 @@ use self::table::{Shared, Table};
 use crate::ProfileName;
 use crate::labels::{Labels, LabelsError, Shape, encode};
 
-/// Holds once what many objects have in common: label names, sets of labels, selectors, names. A decoder owns one, makes the
-/// labels of all objects with it, and passes what it has read through [`Interner::share`].
+/// Shares the values that many objects have in common: label names, sets of labels, selectors,
+/// names. A decoder owns one, creates the labels of all objects with it, and passes decoded updates
+/// through [`Interner::share`].
 ///
-/// What nobody uses any more is forgotten each time that a table has doubled, so that an interner that is fed for ever stays
-/// as large as what is in use.
+/// Unused values are removed each time that a table has doubled, so that the size of a long-lived
+/// interner is proportional to the values in use.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -36,7 +37,7 @@ pub struct Interner {
     labels: Table<Labels>,
     selectors: SelectorCache,
     profiles: Table<Arc<[ProfileName]>>,
-    /// Where the values of labels are put together.
+    /// Buffer for encoding the values of labels.
     values: Vec<u8>,
 }
 
@@ -47,10 +48,11 @@ impl Default for Interner {
 }
 
 impl Interner {
-    /// In some clusters hardly two objects have the same labels, and remembering all of them gains nothing.
+    /// In some clusters hardly two objects have the same labels, and keeping all of them gains
+    /// nothing.
     const MOST_LABELS: usize = 1 << 16;
 
-    /// An empty interner.
+    /// Returns an empty interner.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -64,10 +66,10 @@ impl Interner {
         }
     }
 
-    /// The labels; a later pair replaces an earlier one of the same name.
+    /// Returns labels; a later pair replaces an earlier one of the same name.
     ///
     /// # Errors
-    /// [`LabelsError::TooLong`] if the values cannot be held.
+    /// [`LabelsError::TooLong`] if the values exceed the limit.
     pub fn labels<K, V>(&mut self, pairs: impl IntoIterator<Item = (K, V)>) -> Result<Labels, LabelsError>
     where
         K: AsRef<str>,
@@ -75,7 +77,7 @@ impl Interner {
     {
         let pairs = pairs.into_iter().map(|(name, value)| (self.text(name.as_ref()), value));
         let mut pairs: Vec<(Arc<str>, V)> = pairs.collect();
-        // The sort is stable, and the first of a name stays.
+        // The sort is stable, and the first pair of a name is kept.
         pairs.reverse();
         pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
         pairs.dedup_by(|(a, _), (b, _)| a == b);
@@ -108,25 +110,25 @@ impl Interner {
         shape
     }
 
-    /// The selectors. A decoder parses with them, so that none is parsed twice.
+    /// Returns the cache of selectors, with which a decoder parses each of them only once.
     pub fn selectors(&mut self) -> &mut SelectorCache {
         &mut self.selectors
     }
 
-    /// The equal text that is in use, or else a new one.
+    /// Returns the equal text that is in use, or else a new one.
     #[must_use]
     pub fn text(&mut self, text: &str) -> Arc<str> {
         let hash = self.hasher.hash_one(text);
         self.texts.get_or_insert(&self.hasher, hash, |known| **known == *text, || text.into())
     }
 
-    /// How many things are held: what is in use, and what was in use not long ago.
+    /// Returns the number of values: those in use, and unused ones that have not been removed yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.texts.len() + self.shapes.len() + self.labels.len() + self.selectors.len() + self.profiles.len()
     }
 
-    /// Whether nothing is held.
+    /// Reports whether the interner is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -137,7 +139,8 @@ fn hash_of_labels(hasher: &RandomState, shape: &Arc<Shape>, values: &[u8]) -> u6
     hasher.hash_one((Arc::as_ptr(shape).addr(), values))
 }
 
-/// Names are interned before shapes are, so that equal ones have one address.
+/// Hashes names by their addresses: they are interned before shapes, so that equal names have one
+/// address.
 fn hash_of_names(hasher: &RandomState, names: &[Arc<str>]) -> u64 {
     use std::hash::{BuildHasher, Hasher};
     let mut state = hasher.build_hasher();

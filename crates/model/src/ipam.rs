@@ -1,19 +1,20 @@
-//! Blocks of addresses that nodes hand out to workloads.
+//! IPAM blocks.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::Hostname;
 
-/// A block of addresses (IPAM): as it is written, and what routes depend on.
+/// An IPAM block: its text, and the attributes that routes depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct IpamBlock {
     /// The text of a JSON object in the form in which Felix reads it.
     pub text: Arc<str>,
-    /// The node (or the other thing, such as a load balancer) that addresses of the block are for; `None` if for none.
+    /// The node (or another owner, such as a load balancer) that the block is affine to; `None`
+    /// without affinity.
     pub affinity: Option<Hostname>,
-    /// The allocated addresses that nodes other than the affine one use, in ascending order.
+    /// The allocated addresses that other nodes use, in ascending order.
     pub borrowed: Box<[NodeAllocation]>,
 }
 

@@ -1,4 +1,4 @@
-//! The identities of objects that are made of several parts.
+//! Object identities that consist of several parts.
 
 use crate::{ConfigName, HostEndpointName, Hostname};
 

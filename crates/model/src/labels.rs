@@ -18,18 +18,18 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The label names, sorted bytewise, each once.
+    /// Returns the label names, sorted bytewise, each once.
     #[must_use]
     pub fn keys(&self) -> &[Arc<str>] {
         &self.keys
     }
 
-    /// Of names that are sorted bytewise, each once.
+    /// Returns a shape of names that are sorted bytewise, each once.
     pub(crate) fn of_sorted(keys: Box<[Arc<str>]>) -> Self {
         Self { keys }
     }
 
-    /// The value at `position` of the names, of values of labels with these.
+    /// Returns the value at `position` of the names, from values that belong to this shape.
     #[must_use]
     pub fn value_bytes<'v>(&self, values: &'v LabelValues, position: usize) -> Option<&'v [u8]> {
         let (ends, values) = values.0.slice.split_at_checked(2 * self.keys.len())?;
@@ -39,20 +39,20 @@ impl Shape {
         values.get(from..end(position)?)
     }
 
-    /// The value of a label, of values of labels with these names.
+    /// Returns the value of a label, from values that belong to this shape.
     #[must_use]
     pub fn value<'v>(&self, values: &'v LabelValues, key: &str) -> Option<&'v str> {
         std::str::from_utf8(self.value_bytes(values, self.position(key)?)?).ok()
     }
 
-    /// The place of a label name among [`Shape::keys`].
+    /// Returns the index of a label name in [`Shape::keys`].
     #[must_use]
     pub fn position(&self, key: &str) -> Option<usize> {
         self.keys.binary_search_by(|k| (**k).cmp(key)).ok()
     }
 }
 
-/// The values of labels without their names, for whoever knows the [`Shape`] of the labels.
+/// The values of labels without their names, for holders of the labels' [`Shape`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelValues(
     /// For each key the end of its value as a little-endian `u16`, then the values one after another.
@@ -68,37 +68,39 @@ pub struct LabelValues(
 /// assert_eq!(labels.iter().collect::<Vec<_>>(), [("app", "web"), ("env", "prod")]);
 /// ```
 ///
-/// A cluster has hundreds of thousands, which several tables hold: they take the room of two pointers.
+/// A cluster has hundreds of thousands of them, in several tables: they take the space of two
+/// pointers.
 #[derive(Clone, Default)]
 pub struct Labels {
     /// `None` without labels.
     inner: Option<Inner>,
 }
 
-/// The shape is not among the values: who asks for it is spared a look at these, which may lie anywhere in memory.
+/// The shape is stored beside the pointer to the values, so that reading it does not access their
+/// memory.
 #[derive(Clone)]
 struct Inner {
     shape: Arc<Shape>,
     values: LabelValues,
 }
 
-/// Labels that cannot be held.
+/// Labels that exceed the size limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabelsError {
     /// The values together are longer than 65,535 bytes.
     #[error("label values take {bytes} bytes in total; at most 65535 can be held")]
     TooLong {
-        /// How long they are.
+        /// Their total length.
         bytes: usize,
     },
 }
 
 impl Labels {
-    /// Builds labels whose shape is shared with nobody; a later pair replaces an earlier one of the same name.
+    /// Builds labels with an unshared shape; a later pair replaces an earlier one of the same name.
     ///
     /// # Errors
-    /// [`LabelsError::TooLong`] if the values cannot be held.
+    /// [`LabelsError::TooLong`] if the values exceed the limit.
     pub fn from_pairs<K, V>(pairs: impl IntoIterator<Item = (K, V)>) -> Result<Self, LabelsError>
     where
         K: Into<Arc<str>>,
@@ -113,7 +115,7 @@ impl Labels {
         Ok(Self::of_parts(Arc::new(Shape { keys: map.into_keys().collect() }), &values))
     }
 
-    /// Of a shape and the values that [`encode`] made.
+    /// Returns labels of a shape and values from [`encode`].
     pub(crate) fn of_parts(shape: Arc<Shape>, blob: &[u8]) -> Self {
         Self { inner: Some(Inner { shape, values: LabelValues(ThinArc::from_header_and_slice((), blob)) }) }
     }
@@ -126,30 +128,30 @@ impl Labels {
         self.parts().is_some_and(|(own, blob)| Arc::ptr_eq(own, shape) && blob == values)
     }
 
-    /// Whether others hold the same values, not merely equal ones.
+    /// Reports whether other labels share the same values in memory.
     pub(crate) fn is_shared(&self) -> bool {
         self.inner.as_ref().is_some_and(|inner| ThinArc::strong_count(&inner.values.0) > 1)
     }
 
-    /// The shape; `None` without labels.
+    /// Returns the shape; `None` without labels.
     #[must_use]
     pub fn shape(&self) -> Option<&Arc<Shape>> {
         self.inner.as_ref().map(|inner| &inner.shape)
     }
 
-    /// How many labels there are.
+    /// Returns the number of labels.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shape().map_or(0, |s| s.keys.len())
     }
 
-    /// Whether there are none.
+    /// Reports whether there are no labels.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.inner.is_none()
     }
 
-    /// The value of the label at `position` of the shape.
+    /// Returns the value of the label at `position` of the shape.
     #[must_use]
     pub fn value_at(&self, position: usize) -> Option<&str> {
         std::str::from_utf8(self.value_bytes_at(position)?).ok()
@@ -162,25 +164,25 @@ impl Labels {
         inner.shape.value_bytes(&inner.values, position)
     }
 
-    /// The values, which mean something together with the shape; `None` without labels.
+    /// Returns the values, which are readable only together with the shape; `None` without labels.
     #[must_use]
     pub fn values(&self) -> Option<&LabelValues> {
         self.inner.as_ref().map(|inner| &inner.values)
     }
 
-    /// The labels of a shape and values that belong together.
+    /// Returns the labels of a shape and values that belong together.
     #[must_use]
     pub fn of(shape: &Arc<Shape>, values: &LabelValues) -> Self {
         Self { inner: Some(Inner { shape: Arc::clone(shape), values: values.clone() }) }
     }
 
-    /// The value of a label.
+    /// Returns the value of a label.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         self.value_at(self.shape()?.position(key)?)
     }
 
-    /// Names and values, sorted by name.
+    /// Returns names and values, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.shape()
             .into_iter()
@@ -189,7 +191,7 @@ impl Labels {
     }
 }
 
-/// Appends values in the form of [`Labels`].
+/// Appends values in the format of [`LabelValues`].
 pub(crate) fn encode<'a>(
     blob: &mut Vec<u8>,
     values: impl ExactSizeIterator<Item = &'a [u8]> + Clone,

@@ -1,11 +1,16 @@
 //! The vocabulary of the Tortie engine.
 //!
-//! Three things live here, and nothing else: what a datastore says ([`Update`]: an object's identity and, if it exists, its
-//! value, [`Valid`] where that takes more than its type), how far the datastore has been read ([`SyncStatus`]), and what one node must enforce as a result
-//! ([`desired::DesiredUpdate`], the contract between the calculation and any dataplane).
+//! It contains three things only:
 //!
-//! The crate knows neither Kubernetes types nor files nor the kernel. Values are parsed and small: labels are one
-//! shared blob with an interned [`Shape`], addresses are packed into 17 bytes.
+//! - [`Update`]: an object of a datastore. It has an identity and, if the object exists, a value, which
+//!   is [`Valid`] where it needs checks beyond its type.
+//! - [`SyncStatus`]: the progress of reading the datastore.
+//! - [`desired::DesiredUpdate`]: a change of the resulting desired state of one node. It is the contract
+//!   between the calculation and any dataplane.
+//!
+//! The crate has no dependency on Kubernetes types, files or the kernel. Values are parsed and
+//! small: labels are one shared blob with an interned [`Shape`], addresses are packed into 17
+//! bytes.
 //!
 //! ```
 //! use tortie_model::{Key, Labels, NetworkSet, NetworkSetName, Update, Valid};
@@ -43,9 +48,10 @@
 //! # fn main() {}
 //! ```
 //!
-//! Names, addresses, networks and selectors are their text, labels are a map, and variants are named in `snake_case`. A
-//! field may be missing where its type has a default value, and one that is not known is an error: a misspelt one must not leave a
-//! rule that matches more. [`Valid`] values are checked as [`Valid::stored`] does, and names of policies' kinds are those of
+//! Names, addresses, networks and selectors are serialized as their text, labels as a map, and
+//! variants are named in `snake_case`. A field may be missing if its type has a default value. An
+//! unknown field is an error, because a misspelt one must not leave a rule that matches more.
+//! [`Valid`] values are checked as by [`Valid::stored`], and kinds of policies are named as in
 //! datastore paths. [`Interner::share`] deduplicates deserialized values.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

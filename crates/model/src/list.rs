@@ -1,11 +1,12 @@
-//! Short lists inside of values that a cluster has many of.
+//! Short lists within values of which a cluster has many.
 
 use std::fmt;
 use std::ops::Deref;
 
 use thin_vec::ThinVec;
 
-/// A list that takes the room of one pointer, and allocates nothing while it is empty. It is used as a slice.
+/// A list of the size of one pointer, which allocates nothing while it is empty. It is used as a
+/// slice.
 ///
 /// ```
 /// use tortie_model::List;
@@ -17,7 +18,7 @@ use thin_vec::ThinVec;
 pub struct List<T>(ThinVec<T>);
 
 impl<T> List<T> {
-    /// A list of nothing.
+    /// Returns an empty list.
     #[must_use]
     pub const fn new() -> Self {
         Self(ThinVec::new())

@@ -14,11 +14,11 @@ pub struct LiveMigration {
     pub text: Arc<str>,
     /// The UID of the resource; empty if it has none.
     pub uid: Arc<str>,
-    /// What it leaves.
+    /// The workload or endpoint that it leaves.
     pub source: Option<MigrationParty>,
-    /// What it comes to.
+    /// The workload or endpoint that it moves to.
     pub target: Option<MigrationParty>,
-    /// Which endpoints it comes to. One that cannot be read selects nothing.
+    /// Selector of the endpoints that it moves to. An unreadable one matches nothing.
     pub target_selector: Option<Selector>,
 }
 
@@ -26,7 +26,7 @@ pub struct LiveMigration {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct MigrationParty {
-    /// The node that hosts it; of no account for pods, whose name is enough.
+    /// The node that hosts it; irrelevant for pods, whose name is enough.
     pub host: Hostname,
     /// The orchestrator, `k8s` for pods.
     pub orchestrator: Arc<str>,

@@ -29,12 +29,13 @@ pub enum Direction {
 /// ```
 #[derive(Clone, Copy)]
 pub struct Order(
-    /// The complement of the number's bits. It is zero for a NaN alone, so that an optional order takes no more room.
+    /// The complement of the number's bits. It is zero only for a NaN, so that an optional order
+    /// takes no more space.
     NonZeroU64,
 );
 
 impl Order {
-    /// `None` for NaN.
+    /// Returns an order; `None` for NaN.
     #[must_use]
     pub const fn new(order: f64) -> Option<Self> {
         match NonZeroU64::new(!order.to_bits()) {
@@ -43,7 +44,7 @@ impl Order {
         }
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub fn get(self) -> f64 {
         f64::from_bits(!self.0.get())
@@ -89,13 +90,13 @@ impl Ord for Order {
     }
 }
 
-/// What a tier does with traffic that its policies select but no rule decides.
+/// Action of a tier on traffic that its policies select but no rule decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum TierDefaultAction {
     /// Deny it.
     Deny,
-    /// Leave it to the next tier.
+    /// Continue with the next tier.
     Pass,
 }
 
@@ -110,17 +111,17 @@ impl TierDefaultAction {
     }
 }
 
-/// A tier: policies of a lower order decide first.
+/// A tier. Tiers of lower order are evaluated first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct Tier {
     /// Its position; `None` sorts last.
     pub order: Option<Order>,
-    /// What happens at its end; `None` (never said) denies.
+    /// Action at its end; `None` (unspecified) denies.
     pub default_action: Option<TierDefaultAction>,
 }
 
-/// What a staged policy stages. A staged deletion never reaches the model.
+/// Action of a staged policy. A staged deletion never reaches the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum StagedAction {
@@ -143,10 +144,10 @@ pub struct PolicyTypes {
 }
 
 impl PolicyTypes {
-    /// Both directions, which is what a policy without types governs.
+    /// Both directions, as of a policy without types.
     pub const BOTH: Self = Self { ingress: true, egress: true };
 
-    /// Whether `direction` is governed.
+    /// Reports whether `direction` is governed.
     #[must_use]
     pub fn includes(self, direction: Direction) -> bool {
         match direction {
@@ -162,17 +163,17 @@ impl Default for PolicyTypes {
     }
 }
 
-/// A policy: rules for the endpoints that its selector picks.
+/// A policy: rules for the selected endpoints.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct Policy {
     /// The namespace; `None` for a global policy.
     pub namespace: Option<Arc<str>>,
-    /// The tier; the default one where the datastore says nothing.
+    /// The tier; the default one if the datastore has none.
     pub tier: TierName,
     /// The position in the tier; `None` sorts last.
     pub order: Option<Order>,
-    /// Which endpoints.
+    /// Selector of the endpoints.
     pub selector: Selector,
     /// The directions governed.
     pub types: PolicyTypes,
@@ -180,20 +181,22 @@ pub struct Policy {
     pub inbound: Arc<[Rule]>,
     /// Rules for traffic from the endpoints, in order.
     pub outbound: Arc<[Rule]>,
-    /// Decide before connection tracking (`doNotTrack`); host endpoints only.
+    /// Whether it is evaluated before conntrack (`doNotTrack`); host endpoints only.
     pub untracked: bool,
-    /// Decide before destination NAT (`preDNAT`); host endpoints only.
+    /// Whether it is evaluated before DNAT (`preDNAT`); host endpoints only.
     pub pre_dnat: bool,
-    /// Decide about forwarded traffic as well (`applyOnForward`); host endpoints only.
+    /// Whether it applies to forwarded traffic as well (`applyOnForward`); host endpoints only.
     pub apply_on_forward: bool,
-    /// Program it on every node, matched or not (performance hint `AssumeNeededOnEveryNode`).
+    /// Whether it is programmed on every node, matched or not (performance hint
+    /// `AssumeNeededOnEveryNode`).
     pub needed_on_every_node: bool,
-    /// What a staged policy stages.
+    /// Action of a staged policy.
     pub staged_action: Option<StagedAction>,
 }
 
 impl Default for Policy {
-    /// A global policy without rules, in the default tier, for all endpoints in both directions.
+    /// Returns a global policy without rules, in the default tier, for all endpoints in both
+    /// directions.
     fn default() -> Self {
         Self {
             namespace: None,

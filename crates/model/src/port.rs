@@ -19,7 +19,7 @@ pub enum PortSpec {
 }
 
 impl PortSpec {
-    /// A single port.
+    /// Returns the specification of a single port.
     #[must_use]
     pub fn single(port: u16) -> Self {
         Self::Range { first: port, last: port }

@@ -1,6 +1,7 @@
 //! The rules of policies and profiles, as the datastore has them.
 //!
-//! A cluster may have hundreds of thousands, so that what few of them have is kept apart, and lists are thin.
+//! A cluster may have hundreds of thousands of rules. Therefore rarely used fields are kept
+//! separately, and lists are thin.
 
 use std::sync::{Arc, LazyLock};
 
@@ -9,9 +10,10 @@ use tortie_selector::Selector;
 use crate::extras::Seldom;
 use crate::{Cidr, Extras, Family, List, NamespacedName, PortSpec, Protocol};
 
-/// What a rule does with the traffic that it matches.
+/// Action of a rule on the traffic that it matches.
 ///
-/// There is no default: a rule without an action allows, and only readers of a datastore or of messages mean that.
+/// There is no default: a rule without an action allows, and only readers of a datastore or of
+/// messages intend that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum RuleAction {
@@ -21,14 +23,14 @@ pub enum RuleAction {
     Allow,
     /// Deny, finally.
     Deny,
-    /// Log and go on.
+    /// Log and continue.
     Log,
-    /// Leave the decision to the next tier.
+    /// Continue with the next tier.
     NextTier,
 }
 
 impl RuleAction {
-    /// The text in the datastore and in messages.
+    /// Returns the text in the datastore and in messages.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -41,7 +43,7 @@ impl RuleAction {
     }
 }
 
-/// One rule of a policy or profile. Each is made with its action ([`Rule::new`]).
+/// One rule of a policy or profile. It is always created with an action ([`Rule::new`]).
 ///
 /// ```
 /// use tortie_model::{Protocol, Rule, RuleAction};
@@ -61,24 +63,24 @@ impl RuleAction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Rule {
-    /// What to do.
+    /// The action.
     pub action: RuleAction,
     /// Only this family.
     pub ip_version: Option<Family>,
     /// Only this protocol.
     pub protocol: Option<Protocol>,
-    /// Where the traffic comes from.
+    /// Match on the source.
     #[cfg_attr(feature = "serde", serde(default))]
     pub source: EntityMatch,
-    /// Where the traffic goes to.
+    /// Match on the destination.
     #[cfg_attr(feature = "serde", serde(default))]
     pub destination: EntityMatch,
-    /// What few rules have.
+    /// Rarely used fields.
     #[cfg_attr(feature = "serde", serde(default))]
     pub extras: Extras<RuleExtras>,
 }
 
-/// What few rules have.
+/// Rarely used fields of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct RuleExtras {
@@ -106,7 +108,7 @@ impl Seldom for RuleExtras {
 }
 
 impl Rule {
-    /// A rule that takes `action` on all traffic.
+    /// Returns a rule that applies `action` to all traffic.
     #[must_use]
     pub fn new(action: RuleAction) -> Self {
         Self {
@@ -119,8 +121,8 @@ impl Rule {
         }
     }
 
-    /// Rules as policies and profiles hold them. The commonest lists, of one rule that allows or denies everything, are held
-    /// once by all.
+    /// Returns rules as policies and profiles hold them. The most common lists, of one rule that
+    /// allows or denies everything, are shared by all.
     #[must_use]
     pub fn list(rules: Vec<Self>) -> Arc<[Self]> {
         static ALLOW: LazyLock<Arc<[Rule]>> = LazyLock::new(|| [Rule::new(RuleAction::Allow)].into());
@@ -140,27 +142,28 @@ impl Rule {
 pub struct EntityMatch {
     /// In one of these networks; empty: anywhere.
     pub nets: List<Cidr>,
-    /// An endpoint or network set that this selector picks.
+    /// An endpoint or network set that matches this selector.
     pub selector: Option<Selector>,
     /// One of these ports; empty: any.
     pub ports: List<PortSpec>,
-    /// What is seldom given.
+    /// Rarely used fields.
     pub extras: Extras<EntityExtras>,
 }
 
-/// What the side of a rule seldom gives.
+/// Rarely used fields of one side of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct EntityExtras {
     /// In none of these networks.
     pub not_nets: List<Cidr>,
-    /// No endpoint or network set that this selector picks.
+    /// No endpoint or network set that matches this selector.
     pub not_selector: Option<Selector>,
     /// None of these ports.
     pub not_ports: List<PortSpec>,
     /// An endpoint of this service.
     pub service: Option<Box<NamespacedName>>,
-    /// What the user wrote before it was combined into the selector; for display and application-layer enforcement.
+    /// The match as the user wrote it, before it was combined into the selector; for display and
+    /// application-layer enforcement.
     pub original: OriginalMatch,
 }
 
@@ -171,7 +174,7 @@ impl Seldom for EntityExtras {
     }
 }
 
-/// The user's own words, where a side of a rule has any.
+/// The match of a side as the user wrote it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct OriginalMatch {
@@ -191,7 +194,7 @@ pub struct OriginalMatch {
 pub struct ServiceAccountMatch {
     /// One of these names; empty: any.
     pub names: List<Arc<str>>,
-    /// Picked by this selector.
+    /// Service accounts that match this selector.
     pub selector: Option<Selector>,
 }
 
@@ -206,7 +209,7 @@ pub struct HttpMatch {
 }
 
 impl HttpMatch {
-    /// What is said of a rule with such a match where nothing looks into HTTP.
+    /// Warning for a rule with such a match if nothing inspects HTTP.
     pub const NOT_ENFORCED: &str = "nothing enforces a match on HTTP";
 }
 
@@ -216,7 +219,7 @@ impl HttpMatch {
 pub enum HttpPath {
     /// Exactly this path.
     Exact(Arc<str>),
-    /// Any path that begins so.
+    /// Any path with this prefix.
     Prefix(Arc<str>),
 }
 

@@ -1,4 +1,4 @@
-//! The forms, for formats of serde, of types that are not written field by field.
+//! Serde formats of types that are not serialized field by field.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,14 +20,14 @@ impl<T: Serialize> Serialize for Valid<T> {
     }
 }
 
-/// With the checks of [`Valid::stored`], which all values in force have passed.
+/// Applies the checks of [`Valid::stored`], which all values in force have passed.
 impl<'de, T: Validate + Deserialize<'de>> Deserialize<'de> for Valid<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::stored(T::deserialize(deserializer)?).map_err(Error::custom)
     }
 }
 
-/// A map of names to values.
+/// Serializes a map of names to values.
 impl Serialize for Labels {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.iter())
@@ -41,7 +41,7 @@ impl<'de> Deserialize<'de> for Labels {
     }
 }
 
-/// Nothing if nothing is set.
+/// Serializes nothing if no field is set.
 impl<T: Seldom + Serialize> Serialize for Extras<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let fields: &T = self;
@@ -86,7 +86,8 @@ enum OrderForm {
     Text(String),
 }
 
-/// A whole number as such, and others as text: some readers of JSON round fractions, and it has no infinity.
+/// Serializes a whole number as such, and others as text: some JSON readers round fractions, and
+/// JSON has no infinity.
 impl Serialize for Order {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let order = self.get();
@@ -106,7 +107,7 @@ impl<'de> Deserialize<'de> for Order {
     }
 }
 
-/// The name, as in paths of a datastore.
+/// Serializes the name, as in paths of a datastore.
 impl Serialize for PolicyKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
@@ -152,7 +153,7 @@ impl<'de> Deserialize<'de> for WorkloadEndpointKey {
     }
 }
 
-/// The names of the kinds.
+/// Serializes the names of the kinds.
 impl Serialize for RouteTypes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let kinds = Self::NAMES.iter().filter(|(kind, _)| self.contains(*kind));
@@ -194,7 +195,7 @@ impl<'de> Deserialize<'de> for Rules {
     }
 }
 
-/// Members in any order, however often.
+/// Members in any order, with repetitions.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum MembersForm {
@@ -211,7 +212,7 @@ impl<'de> Deserialize<'de> for Members {
     }
 }
 
-/// With members of the set's type.
+/// Accepts members of the set's type.
 impl<'de> Deserialize<'de> for IpSetUpdate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
@@ -231,7 +232,7 @@ impl<'de> Deserialize<'de> for IpSetUpdate {
     }
 }
 
-/// With members of one type, none of which is both added and removed.
+/// Accepts members of one type, none of which is both added and removed.
 impl<'de> Deserialize<'de> for IpSetDelta {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
@@ -254,7 +255,7 @@ impl<'de> Deserialize<'de> for IpSetDelta {
     }
 }
 
-/// The first member in two sorted lists.
+/// Returns the first member that two sorted lists have in common.
 fn first_of_both<T: Ord + ToString>(added: &[T], removed: &[T]) -> Option<String> {
     added.iter().find(|member| removed.binary_search(member).is_ok()).map(ToString::to_string)
 }
@@ -266,7 +267,7 @@ enum PortSpecForm {
     Named(Arc<str>),
 }
 
-/// With ranges that end where they begin or later.
+/// Accepts ranges whose last port is not below the first one.
 impl<'de> Deserialize<'de> for PortSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match PortSpecForm::deserialize(deserializer)? {
@@ -279,7 +280,7 @@ impl<'de> Deserialize<'de> for PortSpec {
     }
 }
 
-/// Addresses in the form that all others have: an IPv4-mapped one is IPv4.
+/// Conversion of addresses to the canonical form: an IPv4-mapped address becomes IPv4.
 pub(crate) trait Canonical {
     fn canonical(self) -> Self;
 }

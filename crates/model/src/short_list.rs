@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 use smallvec::SmallVec;
 
-/// A list that mostly has at most one entry, which then takes no memory of its own. It is read as a slice.
+/// A list that mostly has at most one entry, which is then stored inline. It is read as a slice.
 ///
 /// ```
 /// use tortie_model::ShortList;
@@ -18,13 +18,13 @@ use smallvec::SmallVec;
 pub struct ShortList<T>(SmallVec<[T; 1]>);
 
 impl<T> ShortList<T> {
-    /// A list without entries.
+    /// Returns an empty list.
     #[must_use]
     pub fn new() -> Self {
         Self(SmallVec::new())
     }
 
-    /// Adds an entry behind the others.
+    /// Appends an entry.
     pub fn push(&mut self, entry: T) {
         self.0.push(entry);
     }

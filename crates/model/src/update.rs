@@ -1,4 +1,4 @@
-//! What a datastore says.
+//! Updates of a datastore's objects.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,8 @@ use crate::{
     WorkloadEndpointKey,
 };
 
-/// Makes the enums of the kinds of object. An update's identity and value cannot be of different kinds.
+/// Defines the enums of the kinds of object. An update's identity and value cannot be of different
+/// kinds.
 macro_rules! kinds {
     (
         $($(#[doc = $doc:literal])+ $kind:ident($id:ty) => $value:ty,)*
@@ -30,8 +31,8 @@ macro_rules! kinds {
 
         /// An object, by its identity, and its current value; `None` if it does not exist.
         ///
-        /// Only eventual convergence is promised: values may repeat, be skipped, or go back, and an object may be deleted
-        /// that was never there.
+        /// Only eventual consistency is guaranteed: values may repeat, be skipped, or go back, and
+        /// an object may be deleted that never existed.
         #[derive(Clone, Debug, PartialEq)]
         #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
         pub enum Update {
@@ -42,7 +43,7 @@ macro_rules! kinds {
         }
 
         impl Update {
-            /// The object does not exist.
+            /// Returns the deletion of an object.
             #[must_use]
             pub fn delete(key: Key) -> Self {
                 match key {
@@ -52,7 +53,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Which object.
+            /// Returns the identity of the object.
             #[must_use]
             pub fn key(&self) -> Key {
                 match self {
@@ -62,7 +63,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Whether it is about this object.
+            /// Reports whether the update concerns this object.
             #[must_use]
             pub fn is_about(&self, key: &Key) -> bool {
                 match (self, key) {
@@ -73,7 +74,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Whether the object exists.
+            /// Reports whether the object exists.
             #[must_use]
             pub fn exists(&self) -> bool {
                 match self {
@@ -120,7 +121,7 @@ kinds! {
     EndpointSlice(NamespacedName) => Arc<EndpointSlice>,
     /// BGP configuration.
     BgpConfiguration(ConfigName) => Arc<BgpConfiguration>,
-    /// A block of addresses that a node hands out to workloads (IPAM), by its masked network.
+    /// An IPAM block, by its masked network.
     Block(Cidr) => Arc<IpamBlock>,
     /// A `BGPPeer`.
     BgpPeer(Arc<str>) => Arc<BgpPeer>,
@@ -131,7 +132,7 @@ kinds! {
 }
 
 impl fmt::Display for Key {
-    /// The kind and the identity, for messages.
+    /// Writes kind and identity, for messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WorkloadEndpoint(key) => write!(f, "workload endpoint {key}"),
@@ -160,7 +161,7 @@ impl fmt::Display for Key {
 }
 
 impl fmt::Display for Update {
-    /// A line for logs: the object, and whether it is gone.
+    /// Writes a line for logs: the object, and whether it is gone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.key().fmt(f)?;
         f.write_str(if self.exists() { "" } else { " removed" })
@@ -168,8 +169,8 @@ impl fmt::Display for Update {
 }
 
 impl Update {
-    /// The text of an object that is passed on to clients as it is; `None` for objects of other kinds, and for what does not
-    /// exist.
+    /// Returns the text of an object that is passed on to clients unchanged; `None` for other
+    /// kinds, and for a deletion.
     #[must_use]
     pub fn passthrough_text(&self) -> Option<&Arc<str>> {
         match self {
@@ -181,21 +182,22 @@ impl Update {
         }
     }
 
-    /// Notes the update in a map of the objects that exist; returns what was there of the object before.
+    /// Applies the update to a map of the existing objects; returns the previous update of the
+    /// object.
     pub fn apply_to(self, objects: &mut BTreeMap<Key, Self>) -> Option<Self> {
         let key = self.key();
         if self.exists() { objects.insert(key, self) } else { objects.remove(&key) }
     }
 }
 
-/// How far the datastore has been read.
+/// Progress of reading the datastore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum SyncStatus {
-    /// No contact yet.
+    /// There is no connection yet.
     WaitForDatastore,
-    /// A snapshot is being read; what has been seen is incomplete.
+    /// A snapshot is being read; the objects so far are incomplete.
     Resync,
-    /// Every object has been seen at least once.
+    /// Every object has been sent at least once.
     InSync,
 }

@@ -1,7 +1,9 @@
 //! Values that have been checked (`felix/calc/validation_filter.go`, `typha/pkg/validator/v1`).
 //!
-//! The types of the model exclude most of what the original has to check; here is what remains. Whoever reads a datastore
-//! checks once, and decides what is in force instead of what is invalid; from there on it shows in the type.
+//! The types of the model exclude most of the errors that Felix and Typha have to check for; this
+//! module contains the remaining checks. The reader of a datastore checks each value once, and
+//! decides on the fallback of an invalid one. From there on the type [`Valid`] shows that it was
+//! checked.
 
 mod endpoint;
 mod label;
@@ -31,7 +33,7 @@ use crate::{HostEndpoint, InterfaceName, NetworkSet, Node, Policy, Profile, Prof
 /// assert_eq!(error.to_string(), format!("Policy: inbound_rules[0].src_ports[0]: {reason}"));
 /// ```
 ///
-/// Names that the kernel or selectors refuse later are refused here:
+/// Names that the kernel or selectors would reject later are rejected here:
 ///
 /// ```
 /// use tortie_model::{Reason, Valid, WorkloadEndpoint};
@@ -45,7 +47,7 @@ use crate::{HostEndpoint, InterfaceName, NetworkSet, Node, Policy, Profile, Prof
 #[derive(Debug, PartialEq, Eq)]
 pub struct Valid<T>(Arc<T>);
 
-/// What can be checked.
+/// Types with checks.
 pub trait Validate {
     /// The kind of the value in errors: `Policy`, `WorkloadEndpoint`, …
     const RESOURCE: &'static str;
@@ -53,13 +55,13 @@ pub trait Validate {
     /// Checks the value.
     ///
     /// # Errors
-    /// The first field found to be wrong.
+    /// The first invalid field.
     fn validate(&self) -> Result<(), Invalid>;
 
     /// Checks the value as Felix checks an object of its datastore; see [`Valid::stored`].
     ///
     /// # Errors
-    /// The first field found to be wrong.
+    /// The first invalid field.
     fn validate_stored(&self) -> Result<(), Invalid> {
         self.validate()
     }
@@ -75,12 +77,13 @@ impl<T: Validate> Valid<T> {
         value.validate().map(|()| Self(value))
     }
 
-    /// Checks a value of a datastore as Felix does, which accepts more: workloads without a usable
-    /// interface name, labels that no selector names, host endpoints that match no interface, and
-    /// policies that are both untracked and pre-DNAT, which are untracked.
+    /// Checks a value of a datastore as Felix does. This accepts more: workloads without a usable
+    /// interface name, labels that no selector can name, host endpoints that match no interface,
+    /// and policies that are both untracked and pre-DNAT, which are untracked.
     ///
-    /// Without such an endpoint, IP sets of all nodes would lack its addresses, and a rule that denies them would open. The
-    /// dataplane of its own node names it and programs nothing for it.
+    /// If such an endpoint were rejected, the IP sets of all nodes would lack its addresses, and a
+    /// rule that denies them would not match. The dataplane of the endpoint's node reports it and
+    /// programs nothing for it.
     ///
     /// ```
     /// use tortie_model::{Valid, WorkloadEndpoint};
@@ -99,18 +102,18 @@ impl<T: Validate> Valid<T> {
 }
 
 impl<T> Valid<T> {
-    /// For values that cannot fail their check.
+    /// Wraps a value that cannot fail its check.
     pub(crate) fn trusted(value: T) -> Self {
         Self(Arc::new(value))
     }
 
-    /// The value, shared.
+    /// Returns the shared value.
     #[must_use]
     pub fn into_arc(self) -> Arc<T> {
         self.0
     }
 
-    /// The value, shared.
+    /// Returns the shared value.
     #[must_use]
     pub const fn as_arc(&self) -> &Arc<T> {
         &self.0
@@ -118,7 +121,7 @@ impl<T> Valid<T> {
 }
 
 impl Valid<ProfileRules> {
-    /// The same rules, held where others like them are: most profiles have none, or allow everything.
+    /// Returns a shared copy of common rules: most profiles have none, or allow everything.
     #[must_use]
     pub(crate) fn shared(self) -> Self {
         [ProfileRules::none(), ProfileRules::allow_all()].into_iter().find(|common| *common == self).unwrap_or(self)
@@ -126,7 +129,7 @@ impl Valid<ProfileRules> {
 }
 
 impl Valid<WorkloadEndpoint> {
-    /// The same endpoint as [`WorkloadEndpoint::for_other_node`] reduces it, which leaves it valid.
+    /// Reduces the endpoint by [`WorkloadEndpoint::for_other_node`], which leaves it valid.
     #[must_use]
     pub fn for_other_node(self) -> Self {
         Self::trusted(Arc::unwrap_or_clone(self.0).for_other_node())
@@ -147,16 +150,16 @@ impl<T> Deref for Valid<T> {
     }
 }
 
-/// Why a value is invalid.
+/// Reason why a value is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{resource}: {field}: {reason}")]
 #[non_exhaustive]
 pub struct Invalid {
     /// The kind of the value.
     pub resource: &'static str,
-    /// The first field found to be wrong.
+    /// The first invalid field.
     pub field: FieldPath,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: Reason,
 }
 
@@ -166,7 +169,7 @@ impl Invalid {
     }
 }
 
-/// A field that is wrong.
+/// An invalid field.
 struct Flaw {
     field: FieldPath,
     reason: Reason,
@@ -177,13 +180,14 @@ impl Flaw {
         Self { field: FieldPath::of(field), reason }
     }
 
-    /// The same, inside of `outer`.
+    /// Puts the field within `outer`.
     fn within(self, outer: impl fmt::Display) -> Self {
         Self { field: FieldPath(format!("{outer}.{}", self.field)), ..self }
     }
 }
 
-/// Where in an object a problem is: `inbound_rules[2].src_selector`. Names are those of the datastore's JSON.
+/// Path of a field in an object: `inbound_rules[2].src_selector`. Names are those of the
+/// datastore's JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldPath(String);
 
@@ -192,7 +196,7 @@ impl FieldPath {
         Self(field.to_string())
     }
 
-    /// The path as text.
+    /// Returns the path as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -205,14 +209,14 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// Why an object is invalid.
+/// Reason why an object is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Numeric ports stand without a protocol.
+    /// Numeric ports without a protocol.
     #[error("numeric ports need the protocol TCP, UDP or SCTP")]
     PortsWithoutProtocol,
-    /// Ports stand with a protocol that has none.
+    /// Ports with a protocol that has none.
     #[error("protocol {0} has no ports")]
     PortsNotSupported(Protocol),
     /// Port 0, or a range that ends before it begins.
@@ -247,25 +251,25 @@ pub enum Reason {
     /// A name of other characters than `a–z A–Z 0–9 _ . -`, empty, or longer than 128 characters.
     #[error("`{0}` is not a valid name")]
     Name(Box<str>),
-    /// A label's name is none that a selector can name, or, of nodes and profiles, not `name` or `prefix/name` as Kubernetes
-    /// has it.
+    /// A label name that no selector can name, or, of nodes and profiles, one that is not `name` or
+    /// `prefix/name` by the rules of Kubernetes.
     #[error("`{0}` is not the name of a label")]
     LabelName(Box<str>),
-    /// A label's value is longer than 63 characters or has odd ones.
+    /// A label value that is longer than 63 characters or has invalid ones.
     #[error("`{0}` is not the value of a label")]
     LabelValue(Box<str>),
-    /// A policy that is to decide before connection tracking and before destination NAT.
+    /// A policy that is both untracked and pre-DNAT.
     #[error("cannot be combined with `untracked`")]
     PreDnatAndUntracked,
     /// An address of the wrong family.
     #[error("an address is of the wrong family")]
     Family,
-    /// More of something than a bound allows.
+    /// A number above its limit.
     #[error("{count} {things}, at most {bound} are allowed")]
     TooMany {
         /// Number in the object.
         count: usize,
-        /// Plural of their kind, such as `rules`.
+        /// Plural of the counted objects, such as `rules`.
         things: &'static str,
         /// Highest number allowed.
         bound: usize,
@@ -350,7 +354,7 @@ impl Validate for Node {
     }
 }
 
-/// 1 to 128 of `a–z A–Z 0–9 _ . -`.
+/// Reports whether a text is 1 to 128 of `a–z A–Z 0–9 _ . -`.
 fn is_name(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.bytes().all(is_name_byte)
 }

@@ -1,4 +1,4 @@
-//! The values of the smaller kinds of object.
+//! Values of the smaller kinds of object.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use tortie_selector::Selector;
 
 use crate::{Cidr, ConfigName, Labels, parse_address};
 
-/// What a profile adds to the labels of its endpoints.
+/// Labels that a profile adds to those of its endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Profile {
@@ -15,11 +15,11 @@ pub struct Profile {
     pub labels: Labels,
 }
 
-/// How a pool's traffic is wrapped between nodes.
+/// Mode of a pool's encapsulation between nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum EncapMode {
-    /// Not at all.
+    /// Never.
     #[default]
     Never,
     /// Always.
@@ -29,7 +29,7 @@ pub enum EncapMode {
 }
 
 impl EncapMode {
-    /// The text in the datastore and in messages; empty for never.
+    /// Returns the text in the datastore and in messages; empty for never.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -52,14 +52,15 @@ pub struct IpPool {
     pub vxlan_mode: EncapMode,
     /// Whether traffic that leaves all pools is masqueraded (`natOutgoing`).
     pub masquerade: bool,
-    /// Whether no more addresses are given out from it. Only passed on.
+    /// Whether no further addresses are assigned from it. Only passed on.
     pub disabled: bool,
-    /// What the addresses may be used for: `Workload`, `Tunnel`, `LoadBalancer`; empty if not restricted.
+    /// Permitted uses of the addresses: `Workload`, `Tunnel`, `LoadBalancer`; empty if not
+    /// restricted.
     pub allowed_uses: Box<[Arc<str>]>,
 }
 
 impl IpPool {
-    /// A pool of unrestricted addresses, without encapsulation or masquerading.
+    /// Returns a pool of unrestricted addresses, without encapsulation or masquerading.
     #[must_use]
     pub fn new(cidr: Cidr) -> Self {
         Self {
@@ -73,19 +74,19 @@ impl IpPool {
     }
 }
 
-/// A `FelixConfiguration` that applies to the nodes its selector picks.
+/// A `FelixConfiguration` that applies to the selected nodes.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct ScopedConfig {
-    /// Which nodes.
+    /// Selector of the nodes.
     pub selector: Selector,
-    /// When the resource was created, in seconds since 1970-01-01; the oldest match wins.
+    /// Creation time of the resource, in seconds since 1970-01-01; the oldest match applies.
     pub created: i64,
     /// The parameters and their raw text, sorted by name.
     pub parameters: Box<[(ConfigName, Arc<str>)]>,
 }
 
-/// Where a node's address comes from.
+/// Origin of a node's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum NodeAddressKind {
@@ -95,7 +96,7 @@ pub enum NodeAddressKind {
     InternalIp,
     /// Reachable from outside.
     ExternalIp,
-    /// Not said, or something else.
+    /// Unspecified or unknown.
     Other,
 }
 
@@ -105,7 +106,7 @@ pub enum NodeAddressKind {
 pub struct NodeAddress {
     /// An IP address or a network in CIDR notation, as written.
     pub address: Arc<str>,
-    /// Where it comes from.
+    /// Its origin.
     pub kind: NodeAddressKind,
 }
 
@@ -113,7 +114,7 @@ pub struct NodeAddress {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct NodeTunnels {
-    /// IP-in-IP; it is written in the BGP section, which is there if this is.
+    /// IP-in-IP; it is written in the BGP section, which exists if this is set.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
     pub ipip: Option<IpAddr>,
     /// VXLAN over IPv4.
@@ -130,7 +131,7 @@ pub struct NodeTunnels {
     pub wireguard_v6: Option<IpAddr>,
 }
 
-/// A node's BGP section; present but empty means that the node is to be ignored
+/// A node's BGP section; an existing but empty one means that the node is ignored
 /// (`felix/calc/dataplane_passthru.go`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
@@ -155,14 +156,15 @@ pub struct Node {
     pub addresses: Box<[NodeAddress]>,
     /// Its tunnels, if it has any.
     pub tunnels: Option<Box<NodeTunnels>>,
-    /// Networks of its pods (`spec.podCIDRs`); empty if they are not known.
+    /// Networks of its pods (`spec.podCIDRs`); empty if unknown.
     pub pod_networks: Box<[Cidr]>,
     /// Its labels.
     pub labels: Labels,
 }
 
 impl Node {
-    /// The node's own addresses, those of its tunnels included. What is written as none is left out: the sources have said so.
+    /// Returns the node's own addresses, those of its tunnels included. Texts that are not
+    /// addresses are left out; the sources report them.
     pub fn own_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         let bgp = self.bgp.iter().flat_map(|bgp| [&bgp.ipv4_address, &bgp.ipv6_address]);
         let written = bgp.chain(self.addresses.iter().map(|address| &address.address));
@@ -216,7 +218,7 @@ pub struct Service {
     pub load_balancer_ip: Arc<str>,
     /// External addresses, as written.
     pub external_ips: Box<[Arc<str>]>,
-    /// The addresses that the load balancer was given.
+    /// The assigned addresses of the load balancer.
     pub load_balancer_ingress_ips: Box<[Arc<str>]>,
     /// The ports.
     pub ports: Box<[ServicePort]>,
@@ -228,9 +230,9 @@ pub struct Service {
 pub struct EndpointSlicePort {
     /// The name, which the service's port has as well; empty if it has none.
     pub name: Arc<str>,
-    /// The protocol; TCP where the resource gives none.
+    /// The protocol; TCP if the resource has none.
     pub protocol: crate::NamedProtocol,
-    /// The port; `None` means that the slice leaves it open.
+    /// The port; `None` if the slice does not restrict it.
     pub port: Option<u16>,
 }
 

@@ -88,7 +88,7 @@ fn values_that_are_not_valid_are_refused() {
     let rule = json!({"action": "allow", "source": {"ports": [{"range": {"first": 80, "last": 80}}]}});
     let reason = "Policy: inbound_rules[0].src_ports[0]: numeric ports need the protocol TCP, UDP or SCTP";
     assert_eq!(error(json!({"policy": [id, {"inbound": [rule]}]})), reason);
-    // A misspelt field is none that may be missing.
+    // A misspelt field is not accepted as one that may be missing.
     let rule = json!({"action": "allow", "sauce": {}});
     assert!(error(json!({"policy": [id, {"inbound": [rule]}]})).starts_with("unknown field `sauce`"));
     let reason = "a =".parse::<tortie_selector::Selector>().unwrap_err().to_string();

@@ -14,7 +14,8 @@ use std::sync::Arc;
 pub struct Budget {
     /// Bytes of one group's table; 256 MiB by default.
     pub group: usize,
-    /// Bytes of the tables of all groups; 1 GiB by default. While a table is built, the group's bound may come on top.
+    /// Bytes of the tables of all groups; 1 GiB by default. While a table is built, up to the
+    /// group's limit is needed in addition.
     pub node: usize,
 }
 
@@ -43,7 +44,7 @@ struct Holder {
     refused: Option<usize>,
 }
 
-/// The bytes that each table takes of a [`Budget`], by the table's key.
+/// The bytes of a [`Budget`] that each table uses, by the table's key.
 #[derive(Clone, Debug)]
 pub struct Ledger<K> {
     budget: Budget,
@@ -59,7 +60,7 @@ impl<K> Default for Ledger<K> {
 }
 
 impl<K: Copy + Ord> Ledger<K> {
-    /// The bounds.
+    /// Returns the limits.
     #[must_use]
     pub const fn budget(&self) -> Budget {
         self.budget
@@ -78,7 +79,7 @@ impl<K: Copy + Ord> Ledger<K> {
         self.used
     }
 
-    /// Whether no table is known.
+    /// Reports whether no table is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.holders.is_empty()
@@ -90,18 +91,18 @@ impl<K: Copy + Ord> Ledger<K> {
         self.holders.get(&key).map_or(0, |holder| holder.bytes)
     }
 
-    /// Refused tables, ascending, and the bound that each exceeds.
+    /// Returns the refused tables, ascending, and the limit that each exceeds.
     pub fn refused(&self) -> impl Iterator<Item = (K, usize)> + '_ {
         let limit = |needed| if needed > self.budget.group { self.budget.group } else { self.budget.node };
         self.holders.iter().filter_map(move |(key, holder)| holder.refused.map(|needed| (*key, limit(needed))))
     }
 
-    /// Notes that a table of this namespace takes so many bytes.
+    /// Notes the size of a table of this namespace, in bytes.
     pub fn hold(&mut self, key: K, namespace: &str, bytes: usize) {
         self.set(key, namespace, bytes, None);
     }
 
-    /// Notes that a known table takes so many bytes now.
+    /// Notes the new size of a known table, in bytes.
     pub fn resize(&mut self, key: K, bytes: usize) {
         if let Some(holder) = self.holders.get_mut(&key) {
             let before = std::mem::replace(&mut holder.bytes, bytes);
@@ -109,7 +110,7 @@ impl<K: Copy + Ord> Ledger<K> {
         }
     }
 
-    /// Notes that a table of this namespace is refused, and the least bytes that it needs.
+    /// Notes that a table of this namespace is refused, and the minimum of bytes that it needs.
     pub fn refuse(&mut self, key: K, namespace: &str, needed: usize) {
         self.set(key, namespace, 0, Some(needed));
     }
@@ -123,7 +124,7 @@ impl<K: Copy + Ord> Ledger<K> {
         self.holders.insert(key, Holder { namespace, bytes, refused });
     }
 
-    /// Forgets a table.
+    /// Removes a table.
     pub fn remove(&mut self, key: K) {
         if let Some(holder) = self.holders.remove(&key) {
             self.used = self.used.saturating_sub(holder.bytes);
@@ -131,8 +132,8 @@ impl<K: Copy + Ord> Ledger<K> {
         }
     }
 
-    /// The table to refuse next: the one with the most bytes of the namespace with the most bytes, and of equals the greatest;
-    /// `None` if all tables fit.
+    /// Returns the table to refuse next: the largest of the namespace with the most bytes, and of
+    /// equals the greatest; `None` if all tables fit.
     #[must_use]
     pub fn excess(&self) -> Option<K> {
         if self.used <= self.budget.node {
@@ -143,8 +144,8 @@ impl<K: Copy + Ord> Ledger<K> {
         held.max_by_key(|(key, holder)| (holder.bytes, **key)).map(|(key, _)| *key)
     }
 
-    /// Refused tables for which there is room now, or room in the equal share of their namespace; those that need the least
-    /// count first.
+    /// Returns the refused tables that fit now, or fit into the equal share of their namespace;
+    /// those that need the least come first.
     #[must_use]
     pub fn with_room(&self) -> Vec<K> {
         if self.refused == 0 {

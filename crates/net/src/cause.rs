@@ -5,8 +5,8 @@ use std::fmt;
 use std::iter::successors;
 use std::sync::Arc;
 
-/// The cause of an error that can be cloned and compared: an error of another library, or the words of a kernel, a server or a
-/// child process, which say no more than their text.
+/// Cause of an error that can be cloned and compared: an error of another library, or the message
+/// of a kernel, a server or a child process.
 ///
 /// Two causes are equal if they and their own causes have the same texts.
 ///
@@ -21,12 +21,12 @@ use std::sync::Arc;
 pub struct Cause(Arc<dyn Error + Send + Sync>);
 
 impl Cause {
-    /// The cause that this error is.
+    /// Wraps an error.
     pub fn new(error: impl Error + Send + Sync + 'static) -> Self {
         Self(Arc::new(error))
     }
 
-    /// The error, which callers may know the type of.
+    /// Returns the error, for callers that know its type.
     #[must_use]
     pub fn get(&self) -> &(dyn Error + Send + Sync + 'static) {
         &*self.0

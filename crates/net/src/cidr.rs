@@ -31,7 +31,8 @@ pub use list::{CidrIter, CidrList};
 const V6_OFFSET: u8 = 64;
 
 impl Cidr {
-    /// A network of `prefix_len` bits; `None` if that is longer than an address of the family.
+    /// Returns a network of `prefix_len` bits; `None` if that exceeds the address length of the
+    /// family.
     #[must_use]
     pub fn new(address: IpAddr, prefix_len: u8) -> Option<Self> {
         let (octets, family) = match address {
@@ -52,7 +53,7 @@ impl Cidr {
         Some(Self { octets, tag })
     }
 
-    /// The single address as a /32 or /128.
+    /// Returns a single address as a /32 or /128.
     #[must_use]
     pub fn host(address: IpAddr) -> Self {
         let (octets, tag) = match address {
@@ -66,19 +67,19 @@ impl Cidr {
         Self { octets, tag }
     }
 
-    /// The family of the address.
+    /// Returns the family of the address.
     #[must_use]
     pub fn family(self) -> Family {
         if self.tag < V6_OFFSET { Family::V4 } else { Family::V6 }
     }
 
-    /// The prefix length in bits.
+    /// Returns the prefix length in bits.
     #[must_use]
     pub fn prefix_len(self) -> u8 {
         if self.tag < V6_OFFSET { self.tag } else { self.tag - V6_OFFSET }
     }
 
-    /// The address part, host bits included.
+    /// Returns the address part, host bits included.
     #[must_use]
     pub fn address(self) -> IpAddr {
         match self.family() {
@@ -87,19 +88,20 @@ impl Cidr {
         }
     }
 
-    /// The address as bits, left-aligned: the first bit of the address is the highest of the number in both families.
+    /// Returns the address as bits, left-aligned: in both families the first bit of the address is
+    /// the highest of the number.
     #[must_use]
     pub fn bits(self) -> u128 {
         u128::from_be_bytes(self.octets)
     }
 
-    /// Whether this is a single address.
+    /// Reports whether this is a single address.
     #[must_use]
     pub fn is_host(self) -> bool {
         self.prefix_len() == self.family().max_prefix_len()
     }
 
-    /// The same network with all host bits cleared.
+    /// Returns the same network with all host bits cleared.
     #[must_use]
     pub fn masked(self) -> Self {
         let keep = u32::from(self.prefix_len());
@@ -107,13 +109,13 @@ impl Cidr {
         Self { octets: (self.bits() & mask).to_be_bytes(), tag: self.tag }
     }
 
-    /// The address alone, as a /32 or /128.
+    /// Returns the address alone, as a /32 or /128.
     #[must_use]
     pub fn to_host(self) -> Self {
         Self::host(self.address())
     }
 
-    /// The last address of the network, as a /32 or /128.
+    /// Returns the last address of the network, as a /32 or /128.
     #[must_use]
     pub fn last_host(self) -> Self {
         let keep = u32::from(self.prefix_len());
@@ -125,7 +127,7 @@ impl Cidr {
         Self { octets: (self.bits() | (hosts & width)).to_be_bytes(), tag }
     }
 
-    /// Whether `address` lies in this network; never across families.
+    /// Reports whether `address` is in this network; never across families.
     #[must_use]
     pub fn contains(self, address: IpAddr) -> bool {
         let other = Self::host(address);
@@ -134,8 +136,8 @@ impl Cidr {
         self.family() == other.family() && (self.bits() ^ other.bits()) & mask == 0
     }
 
-    /// The two halves of a zero-length prefix, which kernel IP sets cannot hold; any other network is given back alone
-    /// (`felix/labelindex/named_port_index.go`).
+    /// Returns the two halves of a zero-length prefix, which kernel IP sets cannot hold; any other
+    /// network is returned alone (`felix/labelindex/named_port_index.go`).
     pub fn split_default_route(self) -> impl Iterator<Item = Self> {
         let halves = if self.prefix_len() == 0 {
             let low = Self { octets: [0; 16], tag: self.tag + 1 };

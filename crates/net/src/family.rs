@@ -18,13 +18,13 @@ impl Family {
     /// Both families, IPv4 first.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
-    /// The family of an address.
+    /// Returns the family of an address.
     #[must_use]
     pub const fn of(address: IpAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
-    /// 4 or 6.
+    /// Returns 4 or 6.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -33,7 +33,7 @@ impl Family {
         }
     }
 
-    /// The prefix length of a single address: 32 or 128 bits.
+    /// Returns the prefix length of a single address: 32 or 128 bits.
     #[must_use]
     pub const fn max_prefix_len(self) -> u8 {
         match self {

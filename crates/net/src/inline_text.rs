@@ -1,9 +1,11 @@
-//! A short ASCII string kept in place: names are compared, hashed and copied by the ten thousand.
+//! A short ASCII string stored inline, because names are compared, hashed and copied by the ten
+//! thousand.
 
 use std::fmt;
 use std::num::NonZeroU8;
 
-/// One word of at most `N` bytes, at most 255, that needs no quoting in what `iptables-restore` and `ipset restore` read.
+/// One word of at most `N` bytes (`N` ≤ 255) that needs no quoting in the input of
+/// `iptables-restore` and `ipset restore`.
 ///
 /// ```
 /// use tortie_net::InlineText;
@@ -12,7 +14,7 @@ use std::num::NonZeroU8;
 /// assert!(["", "too-long-for-8", "a b", "\"a\"", "!a", "é"].iter().all(|text| InlineText::<8>::new(text).is_none()));
 /// ```
 // Unused bytes are zero, so the derived order is the order of the text. No text is empty, so `None`
-// of it takes no room.
+// of it takes no further space.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InlineText<const N: usize> {
     bytes: [u8; N],
@@ -20,8 +22,8 @@ pub struct InlineText<const N: usize> {
 }
 
 impl<const N: usize> InlineText<N> {
-    /// `None` if `text` is empty, too long, or would not survive as one bare word: printable ASCII without quotes or
-    /// backslash, and not starting like a negation, a comment, a chain or a table.
+    /// Returns `None` if `text` is empty, too long, or not a bare word: printable ASCII without
+    /// quotes or backslash, and not starting like a negation, a comment, a chain or a table.
     #[must_use]
     pub const fn new(text: &str) -> Option<Self> {
         let source = text.as_bytes();
@@ -40,13 +42,13 @@ impl<const N: usize> InlineText<N> {
         Some(Self { bytes, len })
     }
 
-    /// Whether programs read the text as an option, unless it is the value of one.
+    /// Reports whether programs read the text as an option, unless it is the value of one.
     #[must_use]
     pub const fn is_option(&self) -> bool {
         matches!(self.as_str().as_bytes(), [b'-', ..])
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub const fn as_str(&self) -> &str {
         let Some((text, _)) = self.bytes.split_at_checked(self.len.get() as usize) else { return "" };

@@ -5,9 +5,9 @@ use crate::InlineText;
 crate::word_name!(
     /// The name of a network interface: at most 15 bytes (`IFNAMSIZ` with its terminator).
     ///
-    /// A trailing `+` is refused: `iptables` would read it as a wildcard. So is `/`, which the
-    /// kernel does not take. The kernel takes some names that are refused here, such as `é` and
-    /// `!x`: rules cannot be written about these.
+    /// A trailing `+` is rejected, because `iptables` would read it as a wildcard, and `/`, which
+    /// the kernel rejects. The kernel accepts some names that are rejected here, such as `é` and
+    /// `!x`: rules cannot contain these.
     ///
     /// ```
     /// use tortie_net::InterfaceName;

@@ -29,19 +29,19 @@ impl IpPortMember {
         Self { address: Cidr::host(address), port: port.to_be_bytes(), protocol }
     }
 
-    /// The address.
+    /// Returns the address.
     #[must_use]
     pub fn address(self) -> IpAddr {
         self.address.address()
     }
 
-    /// The protocol.
+    /// Returns the protocol.
     #[must_use]
     pub fn protocol(self) -> PortProtocol {
         self.protocol
     }
 
-    /// The port.
+    /// Returns the port.
     #[must_use]
     pub fn port(self) -> u16 {
         u16::from_be_bytes(self.port)

@@ -12,7 +12,7 @@ crate::text_id!(
 crate::word_name!(
     /// The name of an IP set in the kernel: at most 31 bytes (`IPSET_MAXNAMELEN` with its terminator).
     ///
-    /// `#` is refused, since a comment begins with it in some of the texts that name sets.
+    /// `#` is rejected, because a comment begins with it in some of the texts that name sets.
     ///
     /// ```
     /// use tortie_net::IpSetName;

@@ -15,7 +15,7 @@ use std::str::FromStr;
 pub struct Mac(pub [u8; 6]);
 
 impl fmt::Display for Mac {
-    /// Lower case, separated by colons.
+    /// Writes lower case digits, separated by colons.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, e, g] = self.0;
         write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")

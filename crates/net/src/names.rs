@@ -1,10 +1,11 @@
-//! What names are made of: any text for what others have named, checked words for what is written for the kernel.
+//! Types for names: any text for names given by others, checked words for names that are written to
+//! the kernel.
 
 /// A name that the kernel, or the text that `iptables-restore` and `ipset restore` read, would not take.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} name {name:?} must be 1 to {max} printable ASCII characters that need no quoting")]
 pub struct InvalidName {
-    /// What was being named: `chain`, `IP set` or `interface`.
+    /// Kind of the name: `chain`, `IP set` or `interface`.
     pub kind: &'static str,
     /// The rejected text.
     pub name: String,
@@ -12,7 +13,7 @@ pub struct InvalidName {
     pub max: usize,
 }
 
-/// Makes a type for one kind of name, of which any text is one; cheap to clone.
+/// Defines a type for one kind of name that may be any text; cheap to clone.
 ///
 /// ```
 /// tortie_net::text_id!(
@@ -35,7 +36,7 @@ macro_rules! text_id {
                 Self(name.into())
             }
 
-            /// The name as text.
+            /// Returns the name as text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -72,9 +73,10 @@ macro_rules! text_id {
     };
 }
 
-/// Makes a type for one kind of name that is checked once and kept in place: one word of at most so many bytes.
+/// Defines a type for one kind of name that is checked once and stored inline: one word of at most
+/// so many bytes.
 ///
-/// The type has to have a function `acceptable(&InlineText<N>) -> bool` for what is asked of it besides.
+/// The type needs a function `acceptable(&InlineText<N>) -> bool` for its further conditions.
 ///
 /// ```
 /// use tortie_net::InlineText;
@@ -118,7 +120,7 @@ macro_rules! word_name {
                 })
             }
 
-            /// A name that is part of the program.
+            /// Wraps a name that is a constant of the program.
             ///
             /// # Panics
             /// If the name is not legal; meant for constants, where that is a compile error.
@@ -130,7 +132,7 @@ macro_rules! word_name {
                 }
             }
 
-            /// The text.
+            /// Returns the text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 self.0.as_str()

@@ -21,7 +21,7 @@ pub enum NamedProtocol {
 }
 
 impl NamedProtocol {
-    /// The protocol with this name, in any case.
+    /// Returns the protocol with this name, in any case.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         const ALL: [NamedProtocol; 6] = [
@@ -35,7 +35,7 @@ impl NamedProtocol {
         ALL.into_iter().find(|p| p.as_str().eq_ignore_ascii_case(name))
     }
 
-    /// The lower-case name that rules and messages use.
+    /// Returns the lower-case name that rules and messages use.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl NamedProtocol {
         }
     }
 
-    /// The number assigned by IANA.
+    /// Returns the number assigned by IANA.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -91,7 +91,7 @@ impl Protocol {
     /// ICMP of IPv6, by name.
     pub const ICMPV6: Self = Self::Named(NamedProtocol::Icmpv6);
 
-    /// The number assigned by IANA.
+    /// Returns the number assigned by IANA.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -100,7 +100,7 @@ impl Protocol {
         }
     }
 
-    /// Whether port matches are possible: TCP, UDP and SCTP.
+    /// Reports whether port matches are possible: TCP, UDP and SCTP.
     #[must_use]
     pub fn supports_ports(self) -> bool {
         matches!(self.number(), 6 | 17 | 132)
@@ -132,7 +132,7 @@ impl PortProtocol {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Sctp];
 
-    /// The lower-case name, as in members of IP sets.
+    /// Returns the lower-case name, as in members of IP sets.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -142,7 +142,7 @@ impl PortProtocol {
         }
     }
 
-    /// The port protocol of a protocol; `None` if it has no ports.
+    /// Returns the port protocol of a protocol; `None` if it has no ports.
     #[must_use]
     pub fn of(protocol: Protocol) -> Option<Self> {
         Self::ALL.into_iter().find(|p| NamedProtocol::from(*p).number() == protocol.number())

@@ -6,7 +6,7 @@ pub use serde;
 /// Reads a value from its text.
 ///
 /// # Errors
-/// If there is no text, or not that of such a value.
+/// If the value is not a text, or not a valid one.
 #[cfg(feature = "serde")]
 pub fn de_text<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where

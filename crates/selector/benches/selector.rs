@@ -1,4 +1,4 @@
-//! Parsing and evaluation, on the workloads of the original's benchmarks
+//! Parsing and evaluation, on the workloads of Calico's benchmarks
 //! (`libcalico-go/lib/selector/selector_benchmarks_test.go`) and some more.
 #![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
 
@@ -9,7 +9,7 @@ use std::io::Read as _;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tortie_selector::{LabelSource, Selector};
 
-/// The selector of the original's `BenchmarkParse` and `BenchmarkValidate`.
+/// The selector of Calico's `BenchmarkParse` and `BenchmarkValidate`.
 const NESTED: &str = r#"! (a == "b"&&! c != "d") || !(a == "b" && !c != "d")"#;
 
 const LABELS: [(&str, &str); 6] =

@@ -29,7 +29,7 @@ pub struct ParseError {
     kind: ParseErrorKind,
 }
 
-/// What is wrong with a selector.
+/// Kind of a syntax error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParseErrorKind {
@@ -39,7 +39,7 @@ pub enum ParseErrorKind {
     ExpectedOperator {
         /// The label before it.
         label: Box<str>,
-        /// What is there instead.
+        /// The text found instead.
         found: Found,
     },
     /// A single `=`, `&` or `|`: the operators are `==`, `&&` and `||`.
@@ -51,14 +51,14 @@ pub enum ParseErrorKind {
     ExpectedString {
         /// The operator.
         operator: &'static str,
-        /// What is there instead.
+        /// The text found instead.
         found: Found,
     },
     /// A set `{…}` was expected after `in` or `not in`.
     ExpectedSet {
         /// The operator.
         operator: &'static str,
-        /// What is there instead.
+        /// The text found instead.
         found: Found,
     },
     /// A set is not continued by `,` or closed by `}`.
@@ -78,10 +78,10 @@ pub enum ParseErrorKind {
     UnclosedCall {
         /// `has`, `all` or `global`.
         function: &'static str,
-        /// What is there instead of `)`.
+        /// The text found instead of `)`.
         found: Found,
     },
-    /// The parenthesis of `has(`, `all(` and `global(` must follow at once.
+    /// A blank before the parenthesis of `has(`, `all(` or `global(`.
     DetachedCall {
         /// `has`, `all` or `global`.
         function: &'static str,
@@ -103,7 +103,7 @@ pub enum ParseErrorKind {
     TooLarge,
 }
 
-/// What stands where something else was expected.
+/// The text found where something else was expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Found {
@@ -126,19 +126,21 @@ impl ParseError {
         ParseError { span, kind }
     }
 
-    /// The offending bytes of the text. Empty, and at the end, if something is missing there.
+    /// Returns the range of the offending bytes in the text. It is empty, and at the end, if
+    /// something is missing there.
     #[must_use]
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 
-    /// What is wrong.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> &ParseErrorKind {
         &self.kind
     }
 
-    /// The line of `text` that the error is in, and below it the place underlined and the message.
+    /// Renders the line of `text` that contains the error, and below it the marked position and the
+    /// message.
     ///
     /// `text` must be the text that was parsed.
     #[must_use]
@@ -156,7 +158,7 @@ impl ParseError {
         let line = &text[line_start..line_end];
         let end = clamp(self.span.end).clamp(start, line_end);
 
-        // Tabs stay tabs, so that the marks stand below their place however wide a tab is.
+        // Tabs stay tabs, so that the marks are aligned whatever the width of a tab.
         let indent = text[line_start..start].chars().map(|c| if c == '\t' { '\t' } else { ' ' });
         let width = text[start..end].chars().count().max(1);
         let mut rendered = String::with_capacity(2 * line.len() + 80);

@@ -1,4 +1,4 @@
-//! The syntax tree of a selector, and what it means.
+//! The syntax tree of a selector, and its evaluation.
 
 use std::fmt;
 use std::ops::Deref;
@@ -10,12 +10,12 @@ use crate::text::{contains, same};
 /// The longest label name that the language can express, in bytes.
 pub const MAX_LABEL_LENGTH: usize = 512;
 
-/// How many `&&`, `||` and `!` may be nested in each other. Parentheses alone do not count.
+/// Maximum nesting depth of `&&`, `||` and `!`. Parentheses alone do not count.
 ///
 /// Every walk over an expression recurses; the limit keeps hostile input from exhausting the stack.
 pub const MAX_DEPTH: usize = 512;
 
-/// Whether `byte` may appear in a label name. All such bytes are ASCII.
+/// Reports whether `byte` may appear in a label name. All such bytes are ASCII.
 #[expect(clippy::indexing_slicing, reason = "a byte is below 256")]
 #[inline]
 #[must_use]
@@ -50,7 +50,7 @@ impl Label {
         if Label::is_name(name) { Ok(Label(name.into())) } else { Err(ExprError::InvalidLabel { name: name.into() }) }
     }
 
-    /// Whether selectors can name a label with this name.
+    /// Reports whether selectors can name a label with this name.
     ///
     /// ```
     /// use tortie_selector::Label;
@@ -62,12 +62,12 @@ impl Label {
         (1..=MAX_LABEL_LENGTH).contains(&text.len()) && text.bytes().all(is_label_byte)
     }
 
-    /// For text that the parser has already checked.
+    /// Wraps text that the parser has already checked.
     pub(crate) fn from_checked(name: &str) -> Label {
         Label(name.into())
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -111,7 +111,7 @@ impl ValueSet {
     /// Up to this size comparing one by one is faster than bisecting.
     const SCAN_LIMIT: usize = 8;
 
-    /// Whether `value` is in the set.
+    /// Reports whether `value` is in the set.
     #[must_use]
     pub fn contains(&self, value: &str) -> bool {
         if self.0.len() <= Self::SCAN_LIMIT {
@@ -121,19 +121,19 @@ impl ValueSet {
         }
     }
 
-    /// The values in ascending order.
+    /// Returns the values in ascending order.
     #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         self.0.iter().map(|value| &**value)
     }
 
-    /// Number of values.
+    /// Returns the number of values.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is no value at all: such a set matches nothing.
+    /// Reports whether there is no value: such a set matches nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -222,7 +222,7 @@ pub enum ExprError {
 }
 
 impl Expr {
-    /// The conjunction of `operands`: `all()` of none, the operand itself of one.
+    /// Returns the conjunction of `operands`: `all()` of none, the operand itself of one.
     #[must_use]
     pub fn and(operands: impl IntoIterator<Item = Expr>) -> Expr {
         let mut operands: Vec<Expr> = operands.into_iter().collect();
@@ -232,7 +232,7 @@ impl Expr {
         operands.pop().unwrap_or(Expr::All)
     }
 
-    /// The disjunction of `operands`: `!all()` of none, the operand itself of one.
+    /// Returns the disjunction of `operands`: `!all()` of none, the operand itself of one.
     #[must_use]
     pub fn or(operands: impl IntoIterator<Item = Expr>) -> Expr {
         let mut operands: Vec<Expr> = operands.into_iter().collect();
@@ -242,13 +242,14 @@ impl Expr {
         operands.pop().unwrap_or_else(|| Expr::negated(Expr::All))
     }
 
-    /// The negation of `operand`, without simplification.
+    /// Returns the negation of `operand`, without simplification.
     #[must_use]
     pub fn negated(operand: Expr) -> Expr {
         Expr::Not(Box::new(operand))
     }
 
-    /// Whether the expression holds for `labels`. `&&` and `||` stop at the first operand that decides.
+    /// Reports whether the expression holds for `labels`. `&&` and `||` stop at the first operand
+    /// that decides.
     pub fn matches<L: LabelSource + ?Sized>(&self, labels: &L) -> bool {
         match self {
             Expr::All | Expr::Global => true,
@@ -266,7 +267,7 @@ impl Expr {
         }
     }
 
-    /// The direct operands: none of a leaf, one of `!`, all of `&&` and `||`.
+    /// Returns the direct operands: none of a leaf, one of `!`, all of `&&` and `||`.
     #[must_use]
     pub fn operands(&self) -> &[Expr] {
         match self {
@@ -276,7 +277,7 @@ impl Expr {
         }
     }
 
-    /// The label that a leaf looks at; `None` of `all()`, `global()` and operators.
+    /// Returns the label that a leaf tests; `None` for `all()`, `global()` and operators.
     #[must_use]
     pub fn label(&self) -> Option<&Label> {
         match self {
@@ -300,7 +301,7 @@ impl Expr {
         }
     }
 
-    /// The same expression with each leaf replaced by what `rewrite` makes of it.
+    /// Returns the expression with each leaf replaced by the result of `rewrite`.
     ///
     /// ```
     /// use tortie_selector::{Expr, Label, Selector};
@@ -363,7 +364,8 @@ impl Expr {
         }
     }
 
-    /// Checks what the types do not: that the canonical form can be parsed again.
+    /// Checks the conditions that the types do not ensure, so that the canonical form can be parsed
+    /// again.
     pub(crate) fn check(&self, depth_left: usize) -> Result<(), ExprError> {
         match self {
             Expr::All | Expr::Global | Expr::Has(_) => Ok(()),

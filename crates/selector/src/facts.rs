@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 
 use crate::expr::Expr;
 
-/// What must be true of single labels for a selector to match.
+/// Conditions on single labels that are necessary for a selector to match.
 ///
 /// The facts are necessary, not sufficient: an object that breaks one is not matched, so an index can
 /// skip it without evaluating the selector (`LabelRestrictions` in
@@ -28,25 +28,26 @@ pub struct Facts<'a> {
     labels: BTreeMap<&'a str, LabelFacts<'a>>,
 }
 
-/// What must be true of one label for a selector to match.
+/// Conditions on one label that are necessary for a selector to match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelFacts<'a> {
-    /// The label must be there.
+    /// The label must be present.
     pub must_be_present: bool,
-    /// The label must not be there.
+    /// The label must be absent.
     pub must_be_absent: bool,
-    /// If known, all the values that the label may have: sorted, without duplicates. Empty if no value will do.
+    /// All values that the label may have, if known: sorted, without duplicates. Empty if no value
+    /// matches.
     pub one_of: Option<Vec<&'a str>>,
 }
 
 impl LabelFacts<'_> {
-    /// Whether a label, present or not, can meet this at all.
+    /// Reports whether a label, present or not, can satisfy this at all.
     #[must_use]
     pub fn is_satisfiable(&self) -> bool {
         !(self.must_be_present && self.must_be_absent) && self.one_of.as_ref().is_none_or(|values| !values.is_empty())
     }
 
-    /// Whether the label with value `actual` (`None` if absent) meets this.
+    /// Reports whether the label with value `actual` (`None` if absent) satisfies this.
     #[must_use]
     pub fn allow(&self, actual: Option<&str>) -> bool {
         match actual {
@@ -66,11 +67,12 @@ impl<'a> Facts<'a> {
                 Facts::present(label, None)
             }
             Expr::Eq(label, value) => Facts::present(label, Some(vec![value])),
-            // Felix takes no set for an unknown set, so the empty set restricts only the presence.
+            // Felix treats an empty set like an unknown one, so it restricts only the presence.
             Expr::In(label, values) => Facts::present(label, (!values.is_empty()).then(|| values.iter().collect())),
             Expr::Not(operand) => match &**operand {
                 Expr::Has(label) => Facts::single(label, LabelFacts { must_be_absent: true, ..LabelFacts::default() }),
-                // The opposite of a necessary condition says nothing about the opposite of the whole.
+                // The negation of a necessary condition implies nothing about the negation of the
+                // whole.
                 _ => Facts::default(),
             },
             Expr::And(operands) => operands.iter().map(Facts::of).reduce(Facts::both).unwrap_or_default(),
@@ -119,7 +121,8 @@ impl<'a> Facts<'a> {
         self
     }
 
-    /// Restricts itself to facts that hold in both cases. Values are appended, for [`Facts::sorted`] to sort all at once.
+    /// Restricts the facts to those that hold in both cases. Values are appended; [`Facts::sorted`]
+    /// sorts them all at once.
     fn join(&mut self, mut other: Facts<'a>) {
         self.labels.retain(|label, ours| {
             let Some(theirs) = other.labels.get_mut(label) else {
@@ -146,31 +149,32 @@ impl<'a> Facts<'a> {
         self
     }
 
-    /// The facts about `label`, or `None` if nothing is known of it.
+    /// Returns the facts about `label`, or `None` if there are none.
     #[must_use]
     pub fn get(&self, label: &str) -> Option<&LabelFacts<'a>> {
         self.labels.get(label)
     }
 
-    /// The labels that are restricted, in ascending order, with what is known of them.
+    /// Returns the restricted labels in ascending order, with their facts.
     #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'a str, &LabelFacts<'a>)> {
         self.labels.iter().map(|(label, facts)| (*label, facts))
     }
 
-    /// Number of restricted labels.
+    /// Returns the number of restricted labels.
     #[must_use]
     pub fn len(&self) -> usize {
         self.labels.len()
     }
 
-    /// Whether nothing is known.
+    /// Reports whether there are no facts.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
 
-    /// Whether any set of labels can meet all facts; if not, the selector matches nothing.
+    /// Reports whether any set of labels can satisfy all facts; if not, the selector matches
+    /// nothing.
     #[must_use]
     pub fn is_satisfiable(&self) -> bool {
         self.labels.values().all(LabelFacts::is_satisfiable)

@@ -1,4 +1,4 @@
-//! Stable identifiers: a prefix and the SHA-224 of what is identified.
+//! Stable identifiers: a prefix and the SHA-224 digest of the content.
 
 use std::fmt;
 
@@ -53,7 +53,7 @@ impl SelectorId {
         SelectorId(id)
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         // Base64 is ASCII, so this cannot fail.

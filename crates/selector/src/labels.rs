@@ -1,4 +1,4 @@
-//! What a selector is evaluated against.
+//! The labels that a selector is evaluated against.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
@@ -8,11 +8,11 @@ use crate::text::same;
 
 /// A set of labels: names with values, each name at most once.
 ///
-/// Implemented for maps of strings, and for slices, arrays and vectors of pairs. A slice is searched
-/// from its start, which beats hashing for the handful of labels that objects have; of a repeated
-/// name the first value counts.
+/// Implemented for maps of strings, and for slices, arrays and vectors of pairs. A slice is
+/// searched from its start, which is faster than hashing for the few labels of an object; of a
+/// repeated name the first value is used.
 pub trait LabelSource {
-    /// The value of label `key`, or `None` if there is no such label.
+    /// Returns the value of label `key`, or `None` if there is no such label.
     fn get(&self, key: &str) -> Option<&str>;
 }
 

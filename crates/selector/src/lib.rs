@@ -1,8 +1,8 @@
 //! The selector language of Calico network policy: parsing, canonical form, stable id, evaluation,
 //! and facts that let an index skip selectors without evaluating them.
 //!
-//! A selector is a boolean expression over labels. Policies use them to say which endpoints they
-//! apply to and which peers their rules mean.
+//! A selector is a boolean expression over labels. Policies select the endpoints that they apply
+//! to, and the peers of their rules, by selectors.
 //!
 //! ```
 //! use std::collections::HashMap;
@@ -36,11 +36,12 @@
 //! Labels are 1 to 512 of `A–Z a–z 0–9 _ . / -`. Strings stand in `"` or `'` and have no escapes.
 //! Only spaces and tabs separate words.
 //!
-//! Syntax, canonical form and ids are exactly those of Calico (`libcalico-go/lib/selector`), as the ids
-//! end up in names of IP sets. Two things are stricter: more than [`MAX_DEPTH`] operators nested in each
-//! other, and more than [`MAX_TERMS`] conditions and values, are errors. One oddity is kept: of `!(!has(a))` the canonical form is `!!has(a)`, which read
-//! again is `has(a)`; a selector with a negation directly inside another, and its canonical form, mean
-//! the same but have different ids.
+//! Syntax, canonical form and ids are exactly those of Calico (`libcalico-go/lib/selector`),
+//! because the ids become part of IP set names. Two limits are stricter: more than [`MAX_DEPTH`]
+//! nested operators, and more than [`MAX_TERMS`] conditions and values, are errors. One oddity is
+//! kept: the canonical form of `!(!has(a))` is `!!has(a)`, which is parsed as `has(a)`. So a
+//! selector with a negation directly inside another, and its canonical form, have the same meaning
+//! but different ids.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]

@@ -10,9 +10,9 @@
 //! comparison = label operator (string | set)
 //! ```
 //!
-//! A rule calls itself only for a parenthesis that an operator surrounds, so the limit of nested operators
-//! bounds the stack too. The parentheses that an expression starts with, as in `((a) && b)`, are counted
-//! instead: there may be any number of them.
+//! A rule recurses only for a parenthesis within an operator, so the limit of nested operators also
+//! limits the stack. The parentheses at the start of an expression, as in `((a) && b)`, are counted
+//! instead; their number is unlimited.
 
 use nom::combinator::{cond, opt};
 use nom::multi::{many0_count, separated_list0};
@@ -29,12 +29,12 @@ pub(crate) fn expression(text: &str) -> Result<Expr, ParseError> {
     parse::<Expr>(text)
 }
 
-/// Parses `text` and keeps nothing.
+/// Checks the syntax of `text`.
 pub(crate) fn syntax(text: &str) -> Result<(), ParseError> {
     parse::<()>(text)
 }
 
-/// What a parse produces: an expression, or nothing if only the syntax matters.
+/// Result of a parse: an expression, or nothing if only the syntax matters.
 trait Node: Sized {
     type Value;
 
@@ -105,7 +105,7 @@ impl Node for Expr {
     }
 }
 
-/// Nodes that wait for their operator, in the order of the text.
+/// Nodes whose operator has not been read yet, in the order of the text.
 struct Nodes<N> {
     before: Vec<N>,
     /// Kept apart, so that a single condition needs no list.
@@ -121,7 +121,7 @@ impl<N: Node> Nodes<N> {
         }
     }
 
-    /// The place of the last node.
+    /// Returns the index of the last node.
     fn mark(&self) -> usize {
         self.before.len()
     }
@@ -131,7 +131,8 @@ impl<N: Node> Nodes<N> {
         self.last = self.last.take().map(N::not);
     }
 
-    /// Makes one node of all from `mark` on; a single one stays as it is. Returns how much deeper it is.
+    /// Joins all nodes from `mark` on into one; a single one stays as it is. Returns the added
+    /// depth.
     fn join(&mut self, mark: usize, operator: impl FnOnce(Vec<N>) -> N) -> usize {
         if self.mark() == mark {
             return 0;
@@ -145,7 +146,7 @@ impl<N: Node> Nodes<N> {
 fn parse<N: Node>(text: &str) -> Result<N, ParseError> {
     let mut grammar = Grammar { nodes: Nodes::EMPTY, terms: 0 };
     match grammar.selector(text).finish() {
-        // A text without a condition means `all()`.
+        // A text without a condition is `all()`.
         Ok(_) => Ok(grammar.nodes.last.unwrap_or_else(|| N::call(Call::All))),
         Err(refusal) => {
             let fault = refusal.fault(text);
@@ -155,10 +156,10 @@ fn parse<N: Node>(text: &str) -> Result<N, ParseError> {
     }
 }
 
-/// The rules, and the nodes that they have made.
+/// The rules, and the nodes that they have produced.
 ///
-/// Rules for operators and their operands return how many operators are nested in the last node. `outside`
-/// is how many surround it for certain.
+/// Rules for operators and their operands return the nesting depth of the last node. `outside` is
+/// the minimum number of operators around it.
 struct Grammar<N> {
     nodes: Nodes<N>,
     /// Conditions and values so far.
@@ -166,7 +167,7 @@ struct Grammar<N> {
 }
 
 impl<N: Node> Grammar<N> {
-    /// A whole text: an expression, or nothing but blanks.
+    /// Parses a whole text: an expression, or only blanks.
     fn selector<'t>(&mut self, text: &'t str) -> Lexed<'t, ()> {
         let start = skip_blanks(text);
         if start.is_empty() {
@@ -194,7 +195,7 @@ impl<N: Node> Grammar<N> {
         }
     }
 
-    /// The rest of `or`, whose first operand is read, with operators nested to `depth`.
+    /// Parses the rest of `or` after its first operand, which has operators nested to `depth`.
     fn or<'t>(&mut self, text: &'t str, depth: usize, outside: usize) -> Lexed<'t, usize> {
         let mark = self.nodes.mark();
         let (mut rest, mut depth, mut deepest) = (text, depth, 0);
@@ -210,7 +211,7 @@ impl<N: Node> Grammar<N> {
         }
     }
 
-    /// The rest of `and`, whose first operand is read, with operators nested to `depth`.
+    /// Parses the rest of `and` after its first operand, which has operators nested to `depth`.
     fn and<'t>(&mut self, text: &'t str, depth: usize, outside: usize) -> Lexed<'t, usize> {
         let mark = self.nodes.mark();
         let (mut rest, mut deepest) = (text, depth);
@@ -221,7 +222,7 @@ impl<N: Node> Grammar<N> {
         Ok((rest, deepest + self.nodes.join(mark, N::and)))
     }
 
-    /// A group or a condition. Two negations before it cancel each other.
+    /// Parses a group or a condition. Two negations before it cancel each other.
     fn not<'t>(&mut self, text: &'t str, outside: usize) -> Lexed<'t, usize> {
         let (operand, negations) = many0_count(negation).parse(text)?;
         let negated = negations % 2 == 1;
@@ -234,7 +235,7 @@ impl<N: Node> Grammar<N> {
         Ok((rest, self.negate_if(negated, 0)))
     }
 
-    /// An expression in parentheses.
+    /// Parses an expression in parentheses.
     fn group<'t>(&mut self, text: &'t str, negated: bool, outside: usize) -> Lexed<'t, usize> {
         let (rest, ()) = opening(text)?;
         let (rest, depth) = self.expression(rest, outside)?;
@@ -250,7 +251,7 @@ impl<N: Node> Grammar<N> {
         depth + usize::from(negated)
     }
 
-    /// A call or a comparison.
+    /// Parses a call or a comparison.
     fn condition<'t>(&mut self, text: &'t str) -> Lexed<'t, ()> {
         self.add_term(text)?;
         let (rest, call) = opt(token::call).parse(text)?;
@@ -262,7 +263,7 @@ impl<N: Node> Grammar<N> {
         blanks(rest)
     }
 
-    /// A label with its operator and right side.
+    /// Parses a label with its operator and right side.
     fn comparison<'t>(&mut self, text: &'t str) -> Lexed<'t, N> {
         let (rest, label) = expected(token::label, ParseErrorKind::ExpectedCondition)(text)?;
         let (rest, operator) = token::operator(skip_blanks(rest), label)?;
@@ -304,12 +305,14 @@ impl<N: Node> Grammar<N> {
     }
 }
 
-/// A parenthesis at the start of an expression. Negations before it that cancel each other belong to it.
+/// Parses a parenthesis at the start of an expression. Negations before it that cancel each other
+/// belong to it.
 fn fresh_opening(text: &str) -> Lexed<'_, ()> {
     preceded(many0_count((negation, negation)), opening).parse(text)
 }
 
-/// The parenthesis that closes the last of `opened`, with operators nested to `depth` inside.
+/// Parses the parenthesis that closes the last of `opened`, with operators nested to `depth`
+/// inside.
 fn closing<'t>(text: &'t str, opened: &str, depth: usize) -> Lexed<'t, ()> {
     let Ok((rest, ())) = token::closing(text) else {
         let unclosed = text.is_empty();
@@ -323,7 +326,7 @@ fn check_depth(at: &str, depth: usize) -> Result<(), nom::Err<Refusal>> {
     if depth > MAX_DEPTH { Err(excess(at, ParseErrorKind::TooDeep)) } else { Ok(()) }
 }
 
-/// A fault of the first character of `at`.
+/// Returns an error at the first character of `at`.
 #[cold]
 fn excess(at: &str, kind: ParseErrorKind) -> nom::Err<Refusal> {
     let length = at.chars().next().map_or(0, char::len_utf8);

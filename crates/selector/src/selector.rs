@@ -14,21 +14,21 @@ use crate::id::SelectorId;
 use crate::labels::LabelSource;
 use crate::parse;
 
-/// A selector: an expression over labels that decides which objects are meant.
+/// A selector: a boolean expression over the labels of objects.
 ///
-/// Cloning shares the expression. Two selectors are equal if their canonical forms are; order and
-/// hash follow the canonical text too, so a map keyed by selectors can be asked by canonical `&str`.
-/// Canonical form and id are made when they are first asked for, and kept. So is the text that was parsed, for those who
-/// pass the selector on as it was written.
+/// Cloning shares the expression. Two selectors are equal if their canonical forms are. Order and
+/// hash follow the canonical text, too, so that a map with selectors as keys can be searched by
+/// canonical `&str`. Canonical form and id are computed at the first use and cached. The parsed
+/// text is kept for callers that pass the selector on as it was written.
 #[derive(Clone)]
 pub struct Selector(Arc<Inner>);
 
 #[derive(Clone)]
 struct Inner {
     expr: Expr,
-    /// As written; `None` if that is the canonical form, or nobody wrote it.
+    /// Text as written; `None` if it is the canonical form, or the selector was not parsed.
     text: Option<Box<str>>,
-    /// Few selectors are ever asked for it.
+    /// Computed at the first use; few selectors need it.
     identity: OnceLock<Box<Identity>>,
 }
 
@@ -58,24 +58,24 @@ impl Selector {
     /// Checks the syntax like [`Selector::parse`], without building anything.
     ///
     /// # Errors
-    /// The error that `parse` would give.
+    /// The error that `parse` would return.
     pub fn validate(text: &str) -> Result<(), ParseError> {
         parse::syntax(text)
     }
 
-    /// The selector `all()`, which matches everything.
+    /// Returns the selector `all()`, which matches everything.
     #[must_use]
     pub fn all() -> Selector {
         ALL.clone()
     }
 
-    /// The selector `!all()`, which matches nothing.
+    /// Returns the selector `!all()`, which matches nothing.
     #[must_use]
     pub fn none() -> Selector {
         NONE.clone()
     }
 
-    /// Makes a selector of an expression that was built or rewritten by code.
+    /// Creates a selector from an expression that was built or rewritten by code.
     ///
     /// # Errors
     /// [`ExprError`] if the expression has no canonical form that could be parsed again.
@@ -92,13 +92,13 @@ impl Selector {
         Selector(Arc::new(Inner { expr, text: Some(text.into()), identity: OnceLock::new() }))
     }
 
-    /// The text that was parsed; the canonical form of a selector that was made otherwise.
+    /// Returns the parsed text; the canonical form of a selector that was not parsed.
     #[must_use]
     pub fn text(&self) -> &str {
         self.0.text.as_deref().unwrap_or_else(|| self.canonical())
     }
 
-    /// The selector of what this one selects and `other` does not.
+    /// Returns a selector that matches if this one matches and `other` does not.
     ///
     /// ```
     /// use tortie_selector::Selector;
@@ -112,13 +112,13 @@ impl Selector {
         Selector::from_checked(Expr::And(vec![self.expr().clone(), Expr::negated(other.expr().clone())]))
     }
 
-    /// Whether this is not the only one that holds the expression.
+    /// Reports whether another clone shares the expression.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// Holds the names of labels where equal ones are held: `share` is to give back what is equal to what it is given.
+    /// Shares the memory of equal label names: `share` has to return a text equal to its argument.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -141,43 +141,43 @@ impl Selector {
             .get_or_init(|| Box::new(Identity { canonical: self.0.expr.to_string().into(), id: OnceLock::new() }))
     }
 
-    /// The expression.
+    /// Returns the expression.
     #[must_use]
     pub fn expr(&self) -> &Expr {
         &self.0.expr
     }
 
-    /// The canonical form: one spelling for all selectors that differ only in white space, quotes,
-    /// needless parentheses, or order and repetition within a set.
+    /// Returns the canonical form, which is the same for all selectors that differ only in white
+    /// space, quotes, redundant parentheses, or order and repetition within a set.
     #[must_use]
     pub fn canonical(&self) -> &str {
         &self.identity().canonical
     }
 
-    /// The id, `s:` and the hash of the canonical form.
+    /// Returns the id, `s:` and the hash of the canonical form.
     #[must_use]
     pub fn id(&self) -> SelectorId {
         let identity = self.identity();
         *identity.id.get_or_init(|| SelectorId::of_canonical(&identity.canonical))
     }
 
-    /// Whether the selector holds for `labels`.
+    /// Reports whether the selector holds for `labels`.
     #[must_use]
     pub fn matches<L: LabelSource + ?Sized>(&self, labels: &L) -> bool {
         self.0.expr.matches(labels)
     }
 
-    /// What must be true of single labels wherever this selector matches.
+    /// Returns the conditions on single labels that are necessary for this selector to match.
     #[must_use]
     pub fn facts(&self) -> Facts<'_> {
         Facts::of(&self.0.expr)
     }
 
-    /// The same selector with `prefix` put before every label name.
+    /// Returns the selector with `prefix` before every label name.
     ///
-    /// A policy's namespace selector looks at labels named `pcns.…` of the endpoints in the namespace,
-    /// a service account selector at `pcsa.…`. The prefix must consist of label characters. A name
-    /// may come out longer than the parser would take.
+    /// A policy's namespace selector is evaluated against labels `pcns.…` of the endpoints in the
+    /// namespace, a service account selector against `pcsa.…`. The prefix must consist of label
+    /// characters. A resulting name may be longer than the parser accepts.
     #[must_use]
     pub fn with_label_prefix(&self, prefix: &str) -> Selector {
         debug_assert!(prefix.bytes().all(crate::expr::is_label_byte));
@@ -186,7 +186,7 @@ impl Selector {
 }
 
 impl Default for Selector {
-    /// That of the empty text, which selects everything.
+    /// Returns the selector of the empty text, which matches everything.
     fn default() -> Selector {
         EMPTY.clone()
     }
@@ -215,7 +215,7 @@ impl fmt::Debug for Selector {
 
 impl PartialEq for Selector {
     fn eq(&self, other: &Selector) -> bool {
-        // Equal expressions and equal canonical forms are the same thing; this needs none to be written.
+        // Equal expressions have equal canonical forms, so these need not be computed.
         Arc::ptr_eq(&self.0, &other.0) || self.0.expr == other.0.expr
     }
 }
@@ -244,13 +244,13 @@ impl Hash for Selector {
 }
 
 impl Borrow<str> for Selector {
-    /// The canonical form, by which selectors are compared and hashed.
+    /// Returns the canonical form, by which selectors are compared and hashed.
     fn borrow(&self) -> &str {
         self.canonical()
     }
 }
 
-/// As it was written.
+/// Serializes the text as it was written.
 #[cfg(feature = "serde")]
 impl serde::Serialize for Selector {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

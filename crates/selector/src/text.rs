@@ -1,6 +1,6 @@
 //! Comparisons of texts as short as label names and values, without a call to the C library.
 
-/// Whether two texts are equal.
+/// Reports whether two texts are equal.
 #[inline]
 #[expect(clippy::indexing_slicing, reason = "both texts are of the length that the arm names")]
 pub(crate) fn same(a: &str, b: &str) -> bool {
@@ -18,11 +18,11 @@ pub(crate) fn same(a: &str, b: &str) -> bool {
     }
 }
 
-/// Whether `text` contains `part`.
+/// Reports whether `text` contains `part`.
 #[expect(clippy::indexing_slicing, reason = "a window is as long as the part, which is not empty")]
 pub(crate) fn contains(text: &str, part: &str) -> bool {
-    // Trying every place takes time of length times length; the standard library prepares a better
-    // search, which only pays for longer texts.
+    // Trying every position takes quadratic time. The standard library prepares a faster search,
+    // which is worthwhile only for longer texts.
     const SHORT: usize = 64;
     if text.len() > SHORT {
         return text.contains(part);

@@ -1,7 +1,7 @@
 //! The words of the language, as nom parsers.
 //!
-//! The rules are those of `libcalico-go/lib/selector/tokenizer/tokenizer.go`. Parsers take text that
-//! starts at their word, and leave what follows it.
+//! The rules are those of `libcalico-go/lib/selector/tokenizer/tokenizer.go`. Parsers take text
+//! that starts at their word, and return the text after it.
 
 use nom::branch::alt;
 use nom::character::complete::satisfy;
@@ -15,16 +15,17 @@ use crate::expr::{MAX_LABEL_LENGTH, is_label_byte};
 
 pub(crate) type Lexed<'a, T> = IResult<&'a str, T, Refusal>;
 
-/// Why a parser takes nothing. It is small, since each result of a parser has room for it.
+/// Reason why a parser does not accept a text. It is small, because each result of a parser
+/// contains it.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// The text starts otherwise, which is no fault where another parser takes it.
+    /// The text starts with something else, which another parser may accept.
     Pass,
     Fault(Box<Fault>),
 }
 
 impl Refusal {
-    /// The fault of a text that no parser takes.
+    /// Converts the refusal of a text that no parser accepts.
     pub(crate) fn fault(self, text: &str) -> Fault {
         match self {
             Refusal::Pass => Fault::unexpected(text, ParseErrorKind::ExpectedCondition),
@@ -43,7 +44,7 @@ impl NomError<&str> for Refusal {
     }
 }
 
-/// What went wrong, located by how much text was left. The text itself is added by the caller.
+/// Syntax error, located by the length of the remaining text. The caller adds the text itself.
 #[derive(Debug)]
 pub(crate) struct Fault {
     /// Bytes from the start of the offending text to the end of all text.
@@ -54,13 +55,13 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// A fault of the first `length` bytes of `rest`.
+    /// Returns an error of the first `length` bytes of `rest`.
     #[cold]
     pub(crate) fn new(rest: &str, length: usize, kind: ParseErrorKind) -> Fault {
         Fault { left: rest.len(), length, kind }
     }
 
-    /// A fault because of the first word of `rest`.
+    /// Returns an error at the first word of `rest`.
     #[cold]
     pub(crate) fn unexpected(rest: &str, kind: impl FnOnce(Found) -> ParseErrorKind) -> Fault {
         let (found, length) = look(rest);
@@ -81,7 +82,8 @@ fn pass<T>() -> Lexed<'static, T> {
     Err(nom::Err::Error(Refusal::Pass))
 }
 
-/// Takes a text as `parser` does. If `parser` passes it over, its first word is a fault of this `kind`.
+/// Wraps a parser: if `parser` returns [`Refusal::Pass`], the first word is an error of this
+/// `kind`.
 #[inline(always)]
 pub(crate) fn expected<'t, T>(
     parser: impl Fn(&'t str) -> Lexed<'t, T>,
@@ -93,7 +95,7 @@ pub(crate) fn expected<'t, T>(
     }
 }
 
-/// What `rest` starts with, for error messages, and its length.
+/// Returns the word that `rest` starts with, for error messages, and its length.
 fn look(rest: &str) -> (Found, usize) {
     let word = label_length(rest);
     if word > 0 {
@@ -113,13 +115,13 @@ fn look(rest: &str) -> (Found, usize) {
     }
 }
 
-/// The number of bytes at the start of `text` that can stand in a label.
+/// Returns the number of label characters at the start of `text`.
 #[inline]
 fn label_length(text: &str) -> usize {
     text.bytes().position(|byte| !is_label_byte(byte)).unwrap_or(text.len())
 }
 
-/// The text without leading blanks. Only spaces and tabs are blank.
+/// Returns the text without leading blanks. Only spaces and tabs are blank.
 #[inline]
 pub(crate) fn skip_blanks(mut text: &str) -> &str {
     while let Some(rest) = text.strip_prefix(' ').or_else(|| text.strip_prefix('\t')) {
@@ -133,7 +135,7 @@ pub(crate) fn blanks(text: &str) -> Lexed<'_, ()> {
     Ok((skip_blanks(text), ()))
 }
 
-/// This very text, compared as a whole; `tag` of nom compares byte by byte.
+/// Parses exactly this word, compared as a whole; `tag` of nom compares byte by byte.
 #[inline(always)]
 fn exactly<'t>(word: &'static str) -> impl Fn(&'t str) -> Lexed<'t, ()> {
     move |text| match text.strip_prefix(word) {
@@ -187,7 +189,7 @@ pub(crate) fn comma(text: &str) -> Lexed<'_, ()> {
     terminated(exactly(","), blanks).parse(text)
 }
 
-/// A label name.
+/// Parses a label name.
 #[inline]
 pub(crate) fn label(text: &str) -> Lexed<'_, &str> {
     let length = label_length(text);
@@ -201,7 +203,7 @@ pub(crate) fn label(text: &str) -> Lexed<'_, &str> {
     Ok((rest, label))
 }
 
-/// A string in either kind of quotes. There are no escapes.
+/// Parses a string in either kind of quotes. There are no escapes.
 pub(crate) fn string(text: &str) -> Lexed<'_, &str> {
     let quote = match text.as_bytes().first() {
         Some(quote @ (b'"' | b'\'')) => *quote,
@@ -238,7 +240,7 @@ fn end_of_call<'t>(function: &'static str) -> impl Parser<&'t str, Output = (), 
     preceded(blanks, expected(exactly(")"), unclosed))
 }
 
-/// What can stand between a label and what it is compared with.
+/// Operator between a label and its right side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operator {
     Compare(Comparison),
@@ -270,7 +272,7 @@ impl Operator {
     }
 }
 
-/// The operator after `label`; blanks before it are skipped already.
+/// Parses the operator after `label`; blanks before it are skipped already.
 pub(crate) fn operator<'a>(text: &'a str, label: &str) -> Lexed<'a, Operator> {
     match any_operator(text) {
         Err(nom::Err::Error(_)) => fail(expected_operator(text, label)),
@@ -278,8 +280,8 @@ pub(crate) fn operator<'a>(text: &'a str, label: &str) -> Lexed<'a, Operator> {
     }
 }
 
-/// Any operator. The blanks between its two words may be missing, and a label character must not follow the
-/// last word, not even after blanks if there are two words.
+/// Parses any operator. The blanks between its two words may be missing. A label character must not
+/// follow the last word, not even after blanks if there are two words.
 fn any_operator(text: &str) -> Lexed<'_, Operator> {
     use Comparison::{Contains, EndsWith, Eq, NotEq, StartsWith};
     alt((
@@ -315,7 +317,7 @@ fn expected_operator(text: &str, label: &str) -> Fault {
     }
 }
 
-/// A parenthesis after a label: say what was probably meant.
+/// Returns the error for a parenthesis after a label, with the probable intention.
 fn not_a_call(label: &str) -> ParseErrorKind {
     match ["has", "all", "global"].into_iter().find(|f| *f == label) {
         Some(function) => ParseErrorKind::DetachedCall { function },

@@ -1,4 +1,4 @@
-//! Every selector that was run through the original, compared in every respect.
+//! Comparison of every selector that was recorded from Calico, in every respect.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 use tortie_selector::Selector;
 use tortie_testkit::golden;
 
-/// All selectors; none if the data are elsewhere and not there.
+/// Returns all recorded selectors; none if the data are stored elsewhere and missing.
 fn recorded() -> Vec<Value> {
     let Some(text) = golden::text(env!("CARGO_MANIFEST_DIR"), "selectors.json.gz") else { return Vec::new() };
     let data: Value = serde_json::from_str(&text).expect("test data is JSON");

@@ -96,7 +96,7 @@ impl Model {
         }
     }
 
-    /// Whether a negation stands directly inside another, but for parentheses.
+    /// Reports whether a negation directly contains another one, apart from parentheses.
     fn has_nested_negation(&self) -> bool {
         match self {
             Model::Not(operand) => operand.is_negation() || operand.has_nested_negation(),
@@ -113,7 +113,7 @@ impl Model {
         }
     }
 
-    /// The selector as a single condition.
+    /// Returns the selector as a single condition.
     fn closed(self) -> Model {
         match self {
             Model::And(_) | Model::Or(_) | Model::Not(_) => Model::Parentheses(Box::new(self)),
@@ -151,7 +151,7 @@ fn name() -> impl Strategy<Value = &'static str> {
     proptest::sample::select(&NAMES[..])
 }
 
-/// A selector with operators nested as the grammar wants it: `||` above `&&` above conditions.
+/// Generates a selector with operators nested by the grammar: `||` above `&&` above conditions.
 fn model() -> impl Strategy<Value = Model> {
     let leaf = prop_oneof![
         1 => proptest::sample::select(vec!["all", "global"]).prop_map(Model::All),
@@ -176,7 +176,7 @@ fn labels() -> impl Strategy<Value = Labels> {
     prop::collection::btree_map(name().prop_map(str::to_owned), value(), 0..5)
 }
 
-/// Text that is close to a selector, valid or not.
+/// Generates text that is close to a selector, valid or not.
 fn almost_selector() -> impl Strategy<Value = String> {
     let word = prop_oneof![
         8 => proptest::sample::select(vec![

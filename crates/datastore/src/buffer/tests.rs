@@ -9,7 +9,7 @@ fn key(name: u8) -> Key {
     Key::Tier(TierName::new(format!("t{name}")))
 }
 
-/// A value that shows its version.
+/// Returns an object whose value shows its version.
 fn update(name: u8, version: Option<u32>) -> Update {
     let tier = |version: u32| Tier { order: Order::new(f64::from(version)), ..Tier::default() };
     Update::Tier(TierName::new(format!("t{name}")), version.map(tier))
@@ -41,7 +41,8 @@ fn what_was_not_told_again_is_deleted_and_the_newest_value_counts() {
     assert_eq!(buffer.take(9), Some(Next::Updates(vec![update(2, Some(1)), update(1, None)], now)));
 }
 
-/// The deletion of an object, its return and its deletion: the consumer knows the first one.
+/// An object that the consumer knows is deleted, recreated and deleted: the consumer receives the
+/// deletion.
 #[test]
 fn what_the_consumer_knows_is_deleted_however_often_it_came_and_went() {
     let (mut buffer, now) = (DedupeBuffer::default(), Instant::now());
@@ -111,22 +112,23 @@ fn step() -> impl Strategy<Value = Step> {
 
 type Versions = Vec<(Key, Arc<str>)>;
 
-/// What a source has told, without thought of who has heard it.
+/// State reported by a source, whether the consumer has received it or not.
 #[derive(Debug, Default)]
 struct SourceModel {
     exists: BTreeMap<u8, u32>,
-    /// What was told since the last resync began.
+    /// The objects reported since the last resync began.
     again: BTreeSet<u8>,
-    /// When each object was last told of, deletions included.
+    /// Time of the last report of each object, deletions included.
     last: BTreeMap<u8, u32>,
-    /// The statuses not heard yet, each with `last` as it was then.
+    /// The statuses not yet received, each with `last` as it was then.
     statuses: Vec<(SyncStatus, BTreeMap<u8, u32>)>,
     clock: u32,
-    /// The versions that the consumer has heard, of the objects that come next, and how many of these it wanted at the most.
+    /// The versions that the consumer has received for the next objects, and the limit that it
+    /// passed.
     versions: Option<(Versions, usize)>,
 }
 
-/// Every other version of an object is known to the source.
+/// Returns the version, which the source knows for every other one.
 fn known_version(clock: u32) -> Option<Arc<str>> {
     (clock % 2 == 1).then(|| clock.to_string().into())
 }
@@ -144,7 +146,7 @@ impl SourceModel {
     }
 }
 
-/// Lets the consumer take something and checks that it may be told so.
+/// Lets the consumer take an item and checks that the item is permitted.
 fn take(buffer: &mut DedupeBuffer, limit: usize, told: &mut SourceModel, consumer: &mut BTreeMap<Key, u32>) -> bool {
     match buffer.take(limit) {
         None => return false,
@@ -174,7 +176,7 @@ fn take(buffer: &mut DedupeBuffer, limit: usize, told: &mut SourceModel, consume
         }
         Some(Next::Status(status)) => {
             assert_eq!(told.versions, None, "their objects come next");
-            // It may stand for several that were told.
+            // It may stand for several reported statuses.
             let first = told.statuses.iter().position(|(told, _)| *told == status).expect("a status that was told");
             let (_, last) = told.statuses.remove(first);
             for (name, at) in last {
@@ -241,7 +243,7 @@ proptest! {
         let expected: BTreeMap<Key, u32> = told.exists.iter().map(|(name, version)| (key(*name), *version)).collect();
         prop_assert_eq!(&consumer, &expected);
         prop_assert!(buffer.is_empty() && buffer.known.len() == expected.len());
-        // A resync in which nothing is told leaves nothing.
+        // A resync without objects deletes everything.
         told.status(SyncStatus::Resync);
         buffer.begin_resync();
         names(&told).into_iter().for_each(|name| told.delete(name));

@@ -1,4 +1,5 @@
-//! What follows from a look at a directory, whole files alone. Pure but for what it is given to look with.
+//! Result of a scan of a directory, in whole files only. Pure except for the [`Disk`] that it reads
+//! through.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,40 +15,41 @@ use crate::last_good::{Change, Record};
 use crate::scan::{Found, ManifestError, Stamp};
 use crate::{DirState, FileContent};
 
-/// How soon files are looked at again whose time stamps do not prove anything yet.
+/// Interval until files are read again whose time stamps are too young to prove that they are
+/// unchanged.
 const RACY_RESCAN: Duration = Duration::from_millis(120);
 const RESTLESS: &str = "is being written without a pause";
 
-/// What a directory is looked at with.
+/// Access to the files of a directory.
 pub(crate) trait Disk {
-    /// Everything that is there.
+    /// Lists all files.
     ///
     /// # Errors
     /// If the directory cannot be listed.
     fn scan(&self) -> io::Result<Found>;
-    /// The text of a file; `Ok(None)` if it is gone by now.
+    /// Returns the text of a file; `Ok(None)` if it does not exist any more.
     ///
     /// # Errors
     /// If it cannot be read.
     fn read(&self, path: &Path) -> Result<Option<String>, ManifestError>;
-    /// The stamp of a file; `None` if it cannot be had.
+    /// Returns the stamp of a file; `None` if it is unavailable.
     fn stamp(&self, path: &Path) -> Option<Stamp>;
-    /// For how long a file has been as it is, by its own account.
+    /// Returns the time since the last change of a file, by its time stamps.
     fn age(&self, stamp: &Stamp) -> Duration;
 }
 
-/// A directory of which files are taken when they are whole.
+/// A directory whose files are taken once they are whole.
 #[derive(Debug)]
 pub(crate) struct Directory {
     pub(crate) state: DirState,
     settling: Settling,
-    /// Contents that were taken while some of what they lack is kept.
+    /// Texts that were taken while some definitions that they lack are kept.
     partial: BTreeMap<PathBuf, String>,
-    /// Whether what was brought back has not been told yet.
+    /// Whether restored definitions have not been sent yet.
     is_restored: bool,
 }
 
-/// What a look has found.
+/// Result of a scan.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     pub(crate) updates: Vec<Update>,
@@ -55,11 +57,11 @@ pub(crate) struct Turn {
     pub(crate) touched: bool,
     /// Whether everything has been taken once.
     pub(crate) complete: bool,
-    /// What has become of files, for who keeps what was last good.
+    /// Changes of files, for the writer of the last valid versions.
     pub(crate) changes: Vec<(PathBuf, Change)>,
 }
 
-/// Something that is about to be staged.
+/// A file whose new content is about to be staged.
 struct Taken {
     path: PathBuf,
     reading: Reading,
@@ -79,7 +81,7 @@ impl Directory {
         }
     }
 
-    /// Brings back what was last good, before the first look.
+    /// Restores the last valid versions, before the first scan.
     pub(crate) fn restore(&mut self, records: &[(PathBuf, Record)]) {
         self.state.restore(records);
         self.is_restored = true;
@@ -89,17 +91,17 @@ impl Directory {
         self.settling.exchange(settle)
     }
 
-    /// Takes an event; see [`Settling::note`].
+    /// Processes an event; see [`Settling::note`].
     pub(crate) fn note(&mut self, sign: Sign, stamp: &Stamp, now: Duration) {
         self.settling.note(sign, stamp, now);
     }
 
-    /// Events have been lost.
+    /// Discards the states of all writers, because events have been lost.
     pub(crate) fn forget_events(&mut self) {
         self.settling.forget_events();
     }
 
-    /// Looks at the directory.
+    /// Scans the directory.
     ///
     /// # Errors
     /// If it cannot be listed; nothing has changed then.
@@ -108,7 +110,7 @@ impl Directory {
         let mut taken = self.look(disk, &files, now);
         let loses = |taken: &Taken| !taken.keep && self.state.loses(&taken.path, &taken.reading);
         if taken.iter().any(loses) && disk.scan().is_ok_and(|found| found.files != files) {
-            // What is lost here may be gained there: several files are being exchanged.
+            // A definition that is lost here may appear there: several files are being exchanged.
             taken.iter_mut().for_each(|taken| taken.keep = true);
         }
         for (path, why) in &closed {
@@ -125,7 +127,7 @@ impl Directory {
                 self.settling.take(&path, stamp, content, keep, now);
             }
             match text {
-                // It is not known yet that it means to say no more than this.
+                // The file may still be incomplete.
                 Some(text) if keep => drop(self.partial.insert(path, text)),
                 text => {
                     self.partial.remove(&path);
@@ -172,18 +174,18 @@ impl Directory {
         (path, change)
     }
 
-    /// What cannot be looked into.
+    /// Returns the staged problem of an unreadable directory.
     fn read_closed(&mut self, path: &Path, why: &str) -> Option<Taken> {
         let reading = self.state.read(path, FileContent::Unreadable(why))?;
         if self.state.files().any(|file| file != path && file.starts_with(path)) {
-            // What is in it was known before, and stays in force.
+            // The files in it were known before, and their definitions stay in force.
             self.state.stage(path, None, Missing::Kept);
             self.state.restore_closed(path, BTreeSet::new());
         }
         Some(Taken { path: path.to_path_buf(), reading, keep: false, as_file: None, text: None })
     }
 
-    /// Reads the files that have changed and seem to be whole.
+    /// Reads the changed files that seem to be whole.
     fn look(&mut self, disk: &impl Disk, files: &BTreeMap<PathBuf, Stamp>, now: Duration) -> Vec<Taken> {
         let mut taken = Vec::new();
         for (path, stamp) in files {
@@ -199,7 +201,7 @@ impl Directory {
             let why;
             let (ends, content) = match &text {
                 Ok(Some(text)) => (ends_with_a_token(text), FileContent::Text(text)),
-                // The next look finds it missing.
+                // The next scan finds it missing.
                 Ok(None) => continue,
                 Err(error) => {
                     why = with_causes(error);
@@ -225,7 +227,7 @@ impl Directory {
         taken
     }
 
-    /// Notes which files are missing; whether any is that was there.
+    /// Notes the missing files. Returns whether any of them existed before.
     fn miss(&mut self, files: &BTreeMap<PathBuf, Stamp>, closed: &BTreeMap<PathBuf, String>, now: Duration) -> bool {
         let is_hidden = |path: &Path| path.ancestors().skip(1).any(|folder| closed.contains_key(folder));
         let is_gone = |path: &Path| !files.contains_key(path) && !closed.contains_key(path) && !is_hidden(path);
@@ -242,13 +244,13 @@ impl Directory {
         touched
     }
 
-    /// How soon to look again without an event; `None` if nothing is in doubt.
+    /// Returns the time until the next scan without an event; `None` if no file is in doubt.
     pub(crate) fn next_look(&self, now: Duration) -> Option<Duration> {
         self.settling.next_look(RACY_RESCAN, now)
     }
 }
 
-/// Whether a text breaks off, if it does, where a token ends.
+/// Reports whether a text ends at a token boundary, so that it is not cut off within a token.
 fn ends_with_a_token(text: &str) -> bool {
     text.is_empty() || text.ends_with(['\n', '}', ']', '"', '\''])
 }

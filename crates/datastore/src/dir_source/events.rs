@@ -13,14 +13,14 @@ use super::settling::Sign;
 use crate::DirAccess;
 use crate::scan::{self, Stamp};
 
-/// How many events wait to be looked at; of more, none is believed.
+/// Limit of pending events; beyond it all of them are discarded as lost.
 const MANY: usize = 64 * 1024;
 
 /// The files that names belong to now.
 pub(super) trait Names {
     /// Returns the stamp of a file; `None` if there is none.
     fn stamp(&self, path: &Path) -> Option<Stamp>;
-    /// Whether the name is that of a link.
+    /// Reports whether the name is that of a link.
     fn is_link(&self, path: &Path) -> bool;
     /// Returns the stamps of a file, or of all manifests below a directory.
     fn below(&self, path: &Path) -> Vec<Stamp>;
@@ -101,8 +101,8 @@ impl Heard {
         }
     }
 
-    /// The file that a name belonged to when an event of it happened: the one that earlier events were of, or else the
-    /// one that has the name now.
+    /// Returns the file that a name belonged to when the event occurred: the file of earlier
+    /// events, or else the one that has the name now.
     fn named(&mut self, names: &impl Names, path: &Path) -> Option<Stamp> {
         let there = names.stamp(path);
         let known = self.names.get_mut(path);
@@ -114,7 +114,7 @@ impl Heard {
         self.names.get(path).cloned()
     }
 
-    /// A name, or that of a directory, belongs to another file from now on, or to none.
+    /// Notes that a name, or that of a directory, does not belong to the same file any more.
     fn forget(&mut self, path: &Path) {
         self.names.retain(|name, _| !name.starts_with(path));
     }

@@ -1,23 +1,25 @@
-//! When a file says what its writer means. Pure: fed with stamps, events, contents and the time.
+//! Decision when a changed file is complete. Pure: stamps, events, contents and the time are
+//! arguments.
 //!
-//! Few writers replace a file by renaming a complete one to its name. The others empty it and fill it again, or remove it
-//! and recreate it, or write it in pieces; whoever looks in between finds less than is meant. What a file holds more, or
-//! otherwise, than before is taken once it is whole. What it holds *less* is believed sooner or later, by how it came about:
+//! Few writers replace a file by renaming a complete one to its name. The others truncate it and
+//! fill it again, remove and recreate it, or write it in pieces. A reader in between finds an
+//! incomplete file. Added and changed definitions are taken once the file is whole. *Lost*
+//! definitions are accepted at once or after a delay, depending on the events:
 //!
-//! | the file | is taken | what it does not define any more |
+//! | the file | is taken | definitions that it no longer has |
 //! |---|---|---|
-//! | was renamed to its name | at once | is gone at once |
-//! | was renamed, and no event told that it was closed | at once, if it can be parsed and ends where a token ends; or else as if it were being written | is gone after [`Settle::after`] |
-//! | was closed after writing | at once, if it ends where a token ends | is gone after [`Settle::after`] |
-//! | was closed after writing, again within [`Settle::after`] | once it has been quiet for [`Settle::after`] | is gone then |
-//! | is being written: changed and not closed | not before it is closed, or quiet for [`Settle::empty`] | stays |
-//! | changed, and no event tells how | once it has been quiet for [`Settle::after`] | is gone then |
-//! | holds no document | at once | is gone after [`Settle::empty`] |
-//! | is missing | | is gone after [`Settle::after`]; after [`Settle::empty`] if no file is left |
+//! | was renamed to its name | at once | are gone at once |
+//! | was renamed, without an event that it was closed | at once, if it can be parsed and ends where a token ends; otherwise as if it were being written | are gone after [`Settle::after`] |
+//! | was closed after writing | at once, if it ends where a token ends | are gone after [`Settle::after`] |
+//! | was closed after writing, again within [`Settle::after`] | once it has been quiet for [`Settle::after`] | are gone then |
+//! | is being written: changed and not closed | not before it is closed, or quiet for [`Settle::empty`] | stay |
+//! | changed without an event | once it has been quiet for [`Settle::after`] | are gone then |
+//! | holds no document | at once | are gone after [`Settle::empty`] |
+//! | is missing | | are gone after [`Settle::after`]; after [`Settle::empty`] if no file is left |
 //!
-//! Nothing is gone at once while another file has changed and is not taken yet: an object may be on its way there. At the
-//! start nothing is known of writers: a file that changed just now is waited for if it is empty, cannot be parsed, or ends
-//! within a token.
+//! No definition is gone at once while another file has changed and is not taken yet: the object
+//! may be moving there. At the start there are no events of earlier writes: a file that changed
+//! just now is waited for if it is empty, cannot be parsed, or ends within a token.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -27,11 +29,11 @@ use ahash::RandomState;
 
 use crate::scan::Stamp;
 
-/// How long what files seem to have lost stays in force, so that a file that is being replaced is not taken for one that
-/// has been emptied or removed.
+/// Delays until definitions that files seem to have lost are removed, so that a file that is being
+/// replaced is not taken for one that has been emptied or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settle {
-    /// For a file that is missing, or has become smaller in a way that does not tell whether it is complete; 1 s by default.
+    /// For a file that is missing, or has become smaller and may be incomplete; 1 s by default.
     pub after: Duration,
     /// For a file that held documents and holds none now; 10 s by default.
     pub empty: Duration,
@@ -44,32 +46,32 @@ impl Default for Settle {
 }
 
 impl Settle {
-    /// Everything is taken as it is found.
+    /// Files are taken as they are found.
     pub(crate) const NOT: Self = Self { after: Duration::ZERO, empty: Duration::ZERO };
 }
 
-/// What an event tells of a file.
+/// Meaning of a file event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sign {
-    /// It is new, or another file of the same number.
+    /// The file is new, or another file with the same inode number.
     Created,
     /// Its content changed.
     Written,
-    /// Whoever had it open for writing has closed it.
+    /// The writer has closed it.
     Closed,
-    /// It was given its name, or reached by another one, at one stroke.
+    /// It was renamed to its name, or became reachable by another name, atomically.
     Renamed,
     /// Its owner, mode or time stamps changed.
     Touched,
 }
 
-/// What is known of whoever writes a file.
+/// Observed state of the process that writes a file.
 #[derive(Clone, Debug)]
 struct Writer {
     state: State,
     /// When it was last closed after a change.
     closed: Option<Duration>,
-    /// When there was last an event.
+    /// Time of the last event.
     heard: Duration,
 }
 
@@ -80,7 +82,8 @@ enum State {
     Moved {
         at: Stamp,
     },
-    /// The file is as it was left: at one stroke, or by closing it, `again` soon after it was closed before.
+    /// The file is complete: renamed atomically, or closed; `again` if it had been closed shortly
+    /// before.
     Left {
         at: Stamp,
         renamed: bool,
@@ -88,7 +91,7 @@ enum State {
     },
 }
 
-/// What there is to know of a file's content.
+/// Properties of a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// There is no document in it.
@@ -99,7 +102,7 @@ pub(crate) struct Facts {
     pub(crate) ends: bool,
 }
 
-/// What to do with a file that is there.
+/// Decision on an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     /// Nothing has changed since it was taken.
@@ -109,22 +112,23 @@ pub(crate) enum Look {
     Read,
 }
 
-/// What to do with a content.
+/// Decision on a content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It is not whole yet.
     Wait,
-    /// It is whole; what it lacks is gone.
+    /// It is whole; definitions that it lacks are gone.
     Take,
-    /// What it holds counts; what it lacks stays until [`Settling::due`] says otherwise.
+    /// Its definitions are taken; those that it lacks stay until [`Settling::due`] returns the
+    /// file.
     TakeAndKeep,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Not to be taken before so much time has passed.
+    /// The file is not to be taken before this time has passed.
     Wait(Duration),
-    /// The same, for lack of events.
+    /// The same, because there were no events.
     Young(Duration),
     /// The same, unless it is whole.
     Moved(Duration),
@@ -136,19 +140,19 @@ enum Phase {
 #[derive(Debug, Default)]
 struct File {
     taken: Option<Taken>,
-    /// That it is not as it was taken.
+    /// Set while the file differs from the taken version.
     doubt: Option<Doubt>,
     /// It held no document when it was last taken.
     is_empty: bool,
     is_missing: bool,
-    /// Until when that is kept which it does not define any more.
+    /// Time until which definitions that it no longer has are kept.
     kept_until: Option<Duration>,
 }
 
 #[derive(Debug)]
 struct Taken {
     stamp: Stamp,
-    /// So soon after a change that another may look alike.
+    /// Read so soon after a change that a further change may leave the stamp the same.
     racy: bool,
     /// It could not be read.
     failed: bool,
@@ -159,9 +163,9 @@ struct Doubt {
     stamp: Stamp,
     /// When it was first seen like this.
     seen: Duration,
-    /// When it was first seen unlike what was taken.
+    /// Time when it was first seen to differ from the taken version.
     since: Duration,
-    /// When to look again.
+    /// Time of the next scan.
     again: Duration,
 }
 
@@ -174,34 +178,34 @@ pub(crate) struct Settling {
     start: Start,
 }
 
-/// How far the first reading has come.
+/// Progress of the first reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
     NotBegun,
-    /// Files that are torn are waited for until then.
+    /// Incomplete files are waited for until this time.
     Until(Duration),
     Done,
 }
 
 impl Settling {
-    /// Nothing is known, at the beginning of time.
+    /// Returns a state without files and events.
     pub(crate) fn new(settle: Settle) -> Self {
         Self { settle, writers: HashMap::default(), files: BTreeMap::new(), start: Start::NotBegun }
     }
 
-    /// Exchanges how long files are left to settle.
+    /// Replaces the delays and returns the previous ones.
     pub(crate) fn exchange(&mut self, settle: Settle) -> Settle {
         std::mem::replace(&mut self.settle, settle)
     }
 
-    /// Takes an event; `stamp` is of the file when the event was heard.
+    /// Processes an event; `stamp` is that of the file when the event was received.
     pub(crate) fn note(&mut self, sign: Sign, stamp: &Stamp, now: Duration) {
         let known = self.writers.remove(&stamp.file());
         let left = |renamed, again| State::Left { at: stamp.clone(), renamed, again };
         let was_writing = matches!(known, Some(Writer { state: State::Writing | State::Moved { .. }, .. }));
         let closed = known.as_ref().and_then(|writer| writer.closed);
         let writer = match sign {
-            // Links to a file create a name for it, which tells nothing of its content.
+            // A link to a file creates a name for it, which has no relation to its content.
             Sign::Created => return,
             Sign::Written => Writer { state: State::Writing, closed, heard: now },
             Sign::Closed if was_writing => {
@@ -217,7 +221,7 @@ impl Settling {
                 Some(Writer { state: State::Moved { .. }, closed, .. }) => {
                     Writer { state: State::Moved { at: stamp.clone() }, closed, heard: now }
                 }
-                // A writer that changes time stamps goes on writing.
+                // A change of time stamps does not end the writing.
                 Some(writer) => writer,
                 None => return,
             },
@@ -229,12 +233,12 @@ impl Settling {
         self.writers.insert(stamp.file(), writer);
     }
 
-    /// Events have been lost: nothing is known of writers.
+    /// Discards the states of all writers, because events have been lost.
     pub(crate) fn forget_events(&mut self) {
         self.writers.clear();
     }
 
-    /// What to do with a file that is there; it last changed `age` ago by the clock of its file system.
+    /// Decides on an existing file; it last changed `age` ago by the clock of its file system.
     pub(crate) fn look(&mut self, path: &Path, stamp: &Stamp, age: Duration, now: Duration) -> Look {
         if self.start == Start::NotBegun {
             self.start = Start::Until(now + self.settle.empty);
@@ -259,12 +263,13 @@ impl Settling {
         }
     }
 
-    /// A file changed while it was being read.
+    /// Notes that a file changed while it was being read.
     pub(crate) fn changed_meanwhile(&mut self, path: &Path, stamp: &Stamp, now: Duration) {
         self.doubt(path, stamp, now, Duration::ZERO);
     }
 
-    /// What to do with the content of a file. Nothing is settled by it until [`Settling::take`].
+    /// Decides on the content of a file. The content does not count as taken until
+    /// [`Settling::take`].
     pub(crate) fn judge(&mut self, path: &Path, stamp: &Stamp, facts: Facts, age: Duration, now: Duration) -> Verdict {
         let phase = self.phase(path, stamp, age, now);
         let quiet = self.quiet(path, stamp, age, now);
@@ -295,14 +300,14 @@ impl Settling {
         }
     }
 
-    /// Whether a file other than this one has changed lately and is not taken yet.
+    /// Reports whether another file has changed lately and is not taken yet.
     pub(crate) fn others_in_doubt(&self, path: &Path, now: Duration) -> bool {
         let is_doubtful =
             |file: &File| file.doubt.as_ref().is_some_and(|doubt| now.saturating_sub(doubt.since) < self.settle.after);
         self.files.iter().any(|(other, file)| other != path && is_doubtful(file))
     }
 
-    /// A content was taken; `keep` if what it lacks is kept.
+    /// Notes that a content was taken; `keep` if the definitions that it lacks are kept.
     pub(crate) fn take(&mut self, path: &Path, stamp: Stamp, content: TakenAs, keep: bool, now: Duration) {
         let wait = if content.is_empty { self.settle.empty } else { self.settle.after };
         let file = self.file(path);
@@ -316,20 +321,20 @@ impl Settling {
         file.taken = Some(Taken { stamp, racy: content.racy, failed: content.failed });
     }
 
-    /// A content was found to be what it was.
+    /// Notes that a content is unchanged.
     pub(crate) fn confirm(&mut self, path: &Path, stamp: Stamp, content: TakenAs) {
         let file = self.file(path);
         file.doubt = None;
         file.taken = Some(Taken { stamp, racy: content.racy, failed: content.failed });
     }
 
-    /// A file that has been read is missing; `all` if there are no files at all. What it defined is kept for a while.
-    /// Returns whether it was there before.
+    /// Notes that a known file is missing; `all` if there are no files at all. Its definitions are
+    /// kept for a while. Returns whether it existed before.
     pub(crate) fn miss(&mut self, path: &Path, all: bool, now: Duration) -> bool {
         let wait = if all { self.settle.empty } else { self.settle.after };
         let file = self.file(path);
         let was_taken = !file.is_missing;
-        // A file in doubt had come back, and is missing again.
+        // A file in doubt had reappeared, and is missing again.
         if was_taken || file.doubt.is_some() {
             let until = file.kept_until.unwrap_or_default().max(now + wait);
             *file = File { is_missing: true, kept_until: Some(until), ..File::default() };
@@ -337,17 +342,18 @@ impl Settling {
         was_taken
     }
 
-    /// Forgets the files of which this holds.
+    /// Removes the files for which `is_gone` holds.
     pub(crate) fn forget_if(&mut self, is_gone: impl Fn(&Path) -> bool) {
         self.files.retain(|path, _| !is_gone(path));
     }
 
-    /// Nothing is to be known of a file any more.
+    /// Removes a file.
     pub(crate) fn forget(&mut self, path: &Path) {
         self.files.remove(path);
     }
 
-    /// The files of which it is time to let go what they do not define any more; whether the file itself is missing.
+    /// Returns the files whose kept definitions have expired, each with whether the file itself is
+    /// missing.
     pub(crate) fn due(&mut self, now: Duration) -> Vec<(PathBuf, bool)> {
         let mut due = Vec::new();
         for (path, file) in &mut self.files {
@@ -358,7 +364,7 @@ impl Settling {
         }
         self.files.retain(|_, file| !file.is_missing || file.kept_until.is_some());
         let (settle, files) = (self.settle, &mut self.files);
-        // What was heard so long ago is no different from what time alone tells.
+        // Events this old have no effect any more.
         self.writers.retain(|_, writer| {
             now.saturating_sub(writer.heard) < settle.empty.max(settle.after) + settle.after
                 || files.values().any(|file| file.doubt.is_some())
@@ -366,7 +372,7 @@ impl Settling {
         due
     }
 
-    /// Everything that is there has been looked at; whether all of it has been taken once, or waited for long enough.
+    /// Ends a scan. Returns whether all files have been taken once, or waited for long enough.
     pub(crate) fn has_read_all(&mut self, now: Duration) -> bool {
         if self.is_late(now) || self.files.values().all(|file| file.doubt.is_none()) {
             self.start = Start::Done;
@@ -374,12 +380,13 @@ impl Settling {
         self.start == Start::Done
     }
 
-    /// Whether torn files are not waited for at the start any more.
+    /// Reports whether the wait for incomplete files at the start is over.
     fn is_late(&self, now: Duration) -> bool {
         matches!(self.start, Start::Until(until) if until <= now)
     }
 
-    /// How soon there is a reason to look again without any event; files with young stamps are looked at after `racy`.
+    /// Returns the time until the next scan is needed without an event; files with young stamps are
+    /// read again after `racy`.
     pub(crate) fn next_look(&self, racy: Duration, now: Duration) -> Option<Duration> {
         let of_file = |file: &File| {
             let is_racy = file.taken.as_ref().is_some_and(|taken| taken.racy);
@@ -394,7 +401,7 @@ impl Settling {
         self.files.values().filter_map(of_file).min()
     }
 
-    /// The files that have not come to rest for more than [`Settle::empty`].
+    /// Returns the files that have been changing for longer than [`Settle::empty`].
     pub(crate) fn restless(&self, now: Duration) -> Vec<PathBuf> {
         let is_restless =
             |file: &File| file.doubt.as_ref().is_some_and(|doubt| now.saturating_sub(doubt.since) > self.settle.empty);
@@ -416,7 +423,7 @@ impl Settling {
         file.doubt = Some(Doubt { stamp: stamp.clone(), seen, since, again: now + more });
     }
 
-    /// For how long a file has been as it is.
+    /// Returns the time since the last change of a file.
     fn quiet(&self, path: &Path, stamp: &Stamp, age: Duration, now: Duration) -> Duration {
         let doubt = self.files.get(path).and_then(|file| file.doubt.as_ref());
         let seen = doubt.filter(|doubt| doubt.stamp == *stamp).map(|doubt| now.saturating_sub(doubt.seen));
@@ -447,7 +454,7 @@ impl Settling {
     }
 }
 
-/// What was taken of a file.
+/// Properties of a taken content.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TakenAs {
     pub(crate) is_empty: bool,

@@ -148,7 +148,7 @@ fn everything_can_be_told_again_last_good_versions_included() {
     watched.until(&[("a", 1.0)]);
 }
 
-/// Problems as text, of a directory that is read step by step.
+/// Returns the problems as text, of a directory that is read step by step.
 fn told(source: &DirSource) -> Vec<String> {
     source.problems().map(|problem| problem.to_string()).collect()
 }
@@ -178,7 +178,7 @@ fn a_directory_that_is_not_there_is_waited_for() {
     assert!(matches!(watched.next(), Event::Status(SyncStatus::Resync)));
     let Event::Unavailable { why, .. } = watched.next() else { panic!("the directory cannot be there") };
     assert!(why.starts_with(&format!("{}: No such file or directory", dir.display())), "{why}");
-    // Nothing is said, least of all that everything has been read.
+    // No event is sent, in particular no end of the resync.
     let silence = watched.watching.events.recv_timeout(INTERVAL * 2);
     assert!(silence.is_none(), "{silence:?}");
     fs::create_dir(&dir).unwrap();
@@ -219,7 +219,7 @@ fn what_cannot_be_read_is_told_and_keeps_what_it_was() {
     let mut source = DirSource::new(dir.path(), Options::default());
     assert_eq!(source.read().unwrap().len(), BUILT_IN + 5);
     fs::write(at("text.yaml"), [0xff; 200]).unwrap();
-    // All of it is a hole; nothing is written.
+    // The whole file is a hole, which takes no space on disk.
     fs::OpenOptions::new().write(true).open(at("huge.yaml")).unwrap().set_len((1 << 30) + 1).unwrap();
     for (name, target) in [("link.yaml", "nowhere"), ("loop.yaml", "loop.yaml"), ("sub", "sub")] {
         fs::rename(at(name), at(&format!(".{name}"))).unwrap();
@@ -240,7 +240,7 @@ fn what_cannot_be_read_is_told_and_keeps_what_it_was() {
         fallbacks,
         [Fallback::LastGood, Fallback::LastGood, Fallback::LastGood, Fallback::Nothing, Fallback::LastGood]
     );
-    // Looking again finds nothing new.
+    // A second scan finds no change.
     assert!(!source.look().unwrap().touched);
     for name in ["text.yaml", "huge.yaml", "link.yaml", "loop.yaml"] {
         fs::remove_file(at(name)).unwrap();
@@ -305,7 +305,7 @@ fn the_default_allow_profile_is_there_unless_somebody_defines_another() {
     assert_eq!(inbound(&source.read().unwrap()).unwrap()[0].action, tortie_model::RuleAction::Deny);
     fs::remove_file(&path).unwrap();
     assert_eq!(inbound(&source.read().unwrap()), inbound(&built_in));
-    // Defined from the beginning, and told again from the beginning.
+    // Defined from the beginning, and sent again in a resync.
     fs::write(&path, own).unwrap();
     let watching = watch(DirSource::new(dir.path(), Options::default()).rescan_every(INTERVAL)).unwrap();
     for expected in [tortie_model::RuleAction::Deny, tortie_model::RuleAction::Allow] {
@@ -376,7 +376,7 @@ fn a_restart_knows_what_was_good() {
     watched.until(&[("a", 4.0), ("b", 2.0)]);
     until_recorded(2);
     drop(watched);
-    // Nothing is left to go by but the records.
+    // Only the records are left.
     fs::remove_file(at("a.yaml")).unwrap();
     fs::remove_file(at("b.yaml")).unwrap();
     let watched = start();

@@ -1,4 +1,4 @@
-//! Denials for policies with several definitions, of which one counts.
+//! Denials for policies with several definitions, of which one takes effect.
 
 use std::path::Path;
 
@@ -13,7 +13,8 @@ use crate::unknown::{is_unknown, missing};
 /// Prefix of the names of the denials.
 const RESERVED: &str = "tortie-duplicate";
 
-/// Denies the endpoints that the ignored definitions of a policy select, once the register has the one that counts.
+/// Denies the endpoints that the ignored definitions of a policy select, once the register has the
+/// definition in effect.
 pub(super) fn close(definitions: &Definitions, id: &ObjectId, register: &mut Register) {
     // No object of this name can be written.
     let object = ObjectId { name: format!("{}#", id.name).into(), ..id.clone() };
@@ -37,14 +38,15 @@ fn denial((number, (id, policy)): (usize, (PolicyId, Valid<Policy>))) -> Update 
     Update::Policy(PolicyId::new(id.kind.clone(), id.namespace, name), Some(policy))
 }
 
-/// The definitions that do not count, without those of files whose writers may not be done, because the object may have
-/// moved.
+/// Returns the ignored definitions, without those of files that may be incomplete, because the
+/// object may have moved.
 fn ignored<'d>(definitions: &'d Definitions, first: &'d Definition) -> impl Iterator<Item = &'d Definition> {
     let files = definitions.values().filter(|definition| first.age != Age::Current || definition.age != Age::Kept);
     files.flat_map(Definition::all).filter(|definition| !std::ptr::eq(*definition, first))
 }
 
-/// Whether an ignored definition of a file selects unknown endpoints, and its earlier form as well.
+/// Reports whether an ignored definition of a file selects unknown endpoints, and its earlier form
+/// as well.
 pub(super) fn has_unknown(definitions: &Definitions, id: &ObjectId, path: &Path) -> bool {
     let (Some((_, first)), Some(here)) = (effective(definitions), definitions.get(path)) else { return false };
     let mut ignored = here.all().filter(|definition| !std::ptr::eq(*definition, first));
@@ -54,7 +56,7 @@ pub(super) fn has_unknown(definitions: &Definitions, id: &ObjectId, path: &Path)
 }
 
 impl Definition {
-    /// This definition and the others of its file.
+    /// Returns this definition and the others of its file.
     fn all(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(&self.doubles)
     }
@@ -74,8 +76,8 @@ impl Definition {
         if has_earlier { Fallback::Denied } else { Fallback::Nothing }
     }
 
-    /// Takes over the definitions that the file had before and may still have: if documents are missing, with the reason
-    /// for it (`age`), or if a selector is unreadable now.
+    /// Takes over the earlier definitions that the file may still have: if documents are missing,
+    /// for the reason `age`, or if a selector is unreadable now.
     pub(super) fn succeed(&mut self, mut earlier: Self, age: Option<Age>) {
         let unknown = self.all().any(Self::is_unknown).then_some(Age::Hidden);
         let Some(age) = unknown.or(age) else { return };
@@ -90,16 +92,17 @@ impl Definition {
         self.doubles.extend(missing.map(|(_, definition)| Self { age, ..definition }));
     }
 
-    /// Forgets the definitions that the file does not have any more; returns whether there were any.
+    /// Removes the definitions that the file does not have any more; returns whether there were
+    /// any.
     pub(super) fn forget_doubles(&mut self) -> bool {
         let before = self.doubles.len();
         self.doubles.retain(|double| double.age != Age::Kept);
         self.doubles.len() < before
     }
 
-    /// Returns the policy that denies the endpoints of this definition, before all others of its tier; `None` if the
-    /// definition says the same as the one that counts or as the earlier one that is in force for it, or is no policy that
-    /// is enforced.
+    /// Returns the policy that denies the endpoints of this definition, before all others of its
+    /// tier. Returns `None` if the definition equals the one in effect or the earlier one that is
+    /// in force for it, or is not an enforced policy.
     pub(super) fn denial(&self, counts: &Self, in_force: &[Update]) -> Option<(PolicyId, Valid<Policy>)> {
         let updates = match &self.outcome {
             outcome if *outcome == counts.outcome => return None,

@@ -21,13 +21,13 @@ impl Directory {
     fn state(&mut self) -> &mut DirState {
         self.state.get_or_insert_with(|| {
             let mut state = DirState::new(Options::default());
-            // What is built in.
+            // The built-in objects.
             state.take_updates();
             state
         })
     }
 
-    /// Changes several files at once; shows the updates as `+key` and `-key`.
+    /// Changes several files at once; returns the updates as `+key` and `-key`.
     fn change(&mut self, files: &[(&str, Option<&str>)]) -> Vec<String> {
         for (path, text) in files {
             self.state().stage_file(path.as_ref(), text.map(FileContent::Text));
@@ -41,7 +41,7 @@ impl Directory {
     }
 }
 
-/// Whether nothing is left of what was.
+/// Reports whether no state is left.
 fn is_empty(state: &DirState) -> bool {
     let DirState { files, objects, register, with_problems, touched, closed, .. } = state;
     files.is_empty()
@@ -99,7 +99,7 @@ fn without_a_last_good_version_what_the_policy_selects_is_denied() {
     let broken = policy("p", "has(a)").replace("types: [Ingress]", "types: [Sideways]");
     assert_eq!(dir.change(&[("a.yaml", Some(&broken))]).len(), 1);
     assert!(dir.problems().iter().all(|(_, fallback)| *fallback == Fallback::Denied), "{:?}", dir.problems());
-    // The selector itself cannot be read: nothing is known of what it selects.
+    // The selector itself cannot be read: the selected endpoints are unknown.
     assert!(dir.change(&[("b.yaml", Some(&policy("q", "has(")))]).is_empty());
     assert!(dir.problems().iter().any(|(_, fallback)| *fallback == Fallback::Nothing));
 }
@@ -113,7 +113,7 @@ fn a_document_that_cannot_be_read_keeps_the_objects_of_its_file() {
     assert!(dir.problems().iter().any(|(_, fallback)| *fallback == Fallback::LastGood), "{:?}", dir.problems());
     dir.state().set_file("a.yaml".as_ref(), Some(FileContent::Unreadable("permission denied")));
     assert!(dir.problems().iter().any(|(text, _)| text == "a.yaml: permission denied"), "{:?}", dir.problems());
-    // Once readable again, what is gone is gone.
+    // Once the file is readable again, lost definitions are removed.
     assert_eq!(dir.change(&[("a.yaml", Some(NAMESPACE))]).len(), 1);
     assert!(dir.problems().is_empty());
 }
@@ -133,7 +133,7 @@ fn of_two_objects_that_claim_a_key_the_first_counts() {
     assert_eq!(dir.problems(), [(text.to_owned(), Fallback::NotNeeded)]);
     let severity = |dir: &mut Directory| dir.state().problems().map(|p| p.problem.severity).collect::<Vec<_>>();
     assert_eq!(severity(&mut dir), [Severity::Error]);
-    // Nothing is lost if both say the same.
+    // Nothing is lost if both are equal.
     assert_eq!(dir.change(&[("1.yaml", Some(&pool("b", false)))]).len(), 0);
     assert_eq!(severity(&mut dir), [Severity::Warning]);
     assert_eq!(dir.change(&[("1.yaml", None)]).len(), 0);
@@ -175,7 +175,7 @@ fn a_denial_outlives_a_version_that_is_worse() {
     assert!(dir.problems().iter().all(|(_, fallback)| *fallback == Fallback::Denied));
 }
 
-/// What is closed, by the selectors of the policies that close it.
+/// Returns the closed endpoints as the selectors of the policies that close them.
 fn closed(state: &DirState) -> Vec<String> {
     let snapshot = state.snapshot();
     let policies = snapshot.iter().filter_map(|update| match update {
@@ -211,7 +211,7 @@ fn what_is_unknown_at_first_is_closed_until_it_is_repaired() {
         dir.state().complete();
         assert_eq!(closed(dir.state()), [selector], "{broken}");
         assert!(dir.problems().iter().any(|(_, fallback)| *fallback == Fallback::Closed), "{:?}", dir.problems());
-        // Not as wanted yet, and perhaps not known to the letter.
+        // A further, still invalid version.
         dir.change(&[("b.yaml", Some(&format!("# a comment\n{broken}")))]);
         assert_eq!(closed(dir.state()), [selector], "{broken}");
         dir.state().set_file("b.yaml".as_ref(), Some(FileContent::Unreadable("denied")));
@@ -260,7 +260,7 @@ fn what_turns_up_later_closes_nothing() {
     assert_eq!(closed(dir.state()), shop);
     let fallbacks: Vec<Fallback> = dir.problems().into_iter().map(|(_, fallback)| fallback).collect();
     assert_eq!(fallbacks, [Fallback::Tolerated, Fallback::Closed, Fallback::Tolerated]);
-    // What is closed does not grow either.
+    // The set of closed scopes does not grow either.
     dir.change(&[("b.yaml", Some("{]"))]);
     assert_eq!(closed(dir.state()), shop);
     dir.change(&[("b.yaml", None)]);

@@ -1,43 +1,44 @@
-//! How much of a datastore's history has been seen.
+//! Position in the revision history of etcd.
 
-/// Where a watch has to begin so that nothing is missed. Pure.
+/// The revision at which a watch has to begin so that no change is missed. Pure.
 ///
-/// The changes of one revision may come in several answers, so the revision of the last change seen is not done with: to
-/// see its changes again does no harm, because they come in the same order.
+/// The changes of one revision may come in several responses, so the next watch begins at the
+/// revision of the last change. Receiving its changes again is harmless, because they come in the
+/// same order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Position {
-    /// The first revision that may hold something new; `None` if only a list can tell what there is.
+    /// First revision that may hold unknown changes; `None` if a list is required.
     next: Option<i64>,
 }
 
 impl Position {
-    /// Everything up to this revision is known.
+    /// Notes that everything up to this revision is known.
     pub(super) fn listed(&mut self, revision: i64) {
         self.next = Some(revision.saturating_add(1));
     }
 
-    /// A change of this revision has been seen.
+    /// Notes a received change of this revision.
     pub(super) fn changed(&mut self, revision: i64) {
         self.next = self.next.map(|next| next.max(revision));
     }
 
-    /// The datastore says that there is nothing more up to this revision.
+    /// Notes the server's report that there are no more changes up to this revision.
     pub(super) fn progressed(&mut self, revision: i64) {
         self.next = self.next.map(|next| next.max(revision.saturating_add(1)));
     }
 
-    /// What is between here and now cannot be had any more.
+    /// Notes that etcd has compacted the changes since this position.
     pub(super) fn lose(&mut self) {
         self.next = None;
     }
 
-    /// Where to watch from; `None` if a list has to come first.
+    /// Returns the revision to watch from; `None` if a list has to come first.
     pub(super) fn watch_from(self) -> Option<i64> {
         self.next
     }
 
-    /// Whether a cluster at this revision can be the one that was read: another one, or one restored from a backup, is
-    /// behind what has been seen.
+    /// Reports whether a cluster at this revision can be the one that was read. Another cluster, or
+    /// one restored from a backup, is at an older revision.
     pub(super) fn fits(self, revision: i64) -> bool {
         self.next.is_none_or(|next| revision.saturating_add(1) >= next)
     }
@@ -67,7 +68,7 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever a connection breaks, what has not been seen comes after where the next watch begins.
+        /// Wherever a connection breaks, no unseen change is before the start of the next watch.
         #[test]
         fn nothing_is_skipped(listed in 0..50_i64, sizes in prop::collection::vec(1..4_usize, 0..20), cuts in prop::collection::vec(1..5_usize, 1..20)) {
             // Revision `listed + 1 + i` holds `sizes[i]` changes.
@@ -81,7 +82,7 @@ mod tests {
                     position.changed(change.0);
                     seen.insert(*change);
                 }
-                // Each cut lets at least one revision through, or the history would never end.
+                // Each cut delivers at least one revision, or the history would never end.
                 if cut != usize::MAX { continue }
             }
             prop_assert_eq!(seen.into_iter().collect::<Vec<_>>(), history);

@@ -1,4 +1,4 @@
-//! What etcd says, as it changes.
+//! Source that lists and watches etcd.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,21 +23,22 @@ use super::position::Position;
 use crate::history::{HistorySettings, HistoryWriter, Origin, recorded_kinds};
 use crate::{Backoff, Closed, Feed, Objects, Source, chance};
 
-/// How large an answer of a watch may be. etcd splits larger ones.
+/// Size limit of a watch response in bytes. etcd splits larger ones.
 const MAX_ANSWER: usize = 32 << 20;
-/// A watch that has been silent for this long is asked whether it is still there.
+/// Time without a response after which a progress request is sent on a watch.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// The resources in etcd as a [`Source`].
 ///
-/// Everything is listed at one revision and watched from the next. After a failure the watch goes on where it was; if
-/// etcd does not have the history between any more, everything is listed again and the difference is told. Nothing is
-/// deleted because it cannot be read.
+/// Everything is listed at one revision and watched from the next. After a failure the watch
+/// resumes at its position. If etcd has compacted the revisions in between, everything is listed
+/// again and the differences are sent. No object is deleted because it cannot be read.
 ///
-/// With [`Options::block_source`], blocks of addresses are read as well. One watch covers them and all resources, so that changes
-/// come in their order; it is of the keys from `/calico/ipam/v2/assignment/` on, which a user of etcd must be allowed to read
-/// up to the last of the resources. With another [`Options::syncer`] than Felix's it is of the keys from the first of what that
-/// one has to the last: `/calico/ipam/v2/host/` to nodes, pools to nodes, or those of node status alone.
+/// With [`Options::block_source`], IPAM blocks are read as well. One watch covers them and all
+/// resources, so that changes come in order. Its key range begins at `/calico/ipam/v2/assignment/`
+/// and ends after the last resource; the etcd user needs read permission for all of it. With
+/// another [`Options::syncer`] than Felix's, the range covers the keys of that syncer:
+/// `/calico/ipam/v2/host/` to nodes, pools to nodes, or node status alone.
 ///
 /// ```no_run
 /// use tortie_datastore::etcd::EtcdSource;
@@ -60,28 +61,29 @@ pub struct EtcdSource {
 }
 
 impl EtcdSource {
-    /// A source of everything. What etcd holds has been accepted by somebody, so fields that are not known are ignored
-    /// where that is safe, whatever `options` say.
+    /// Returns a source of all resources. Unknown fields are ignored where that is safe, whatever
+    /// `options` say, because etcd holds objects that were accepted when they were written.
     #[must_use]
     pub fn new(config: EtcdConfig, options: Options) -> Self {
         let options = Options { unknown_fields: UnknownFields::Ignore, policy_names: PolicyNames::Prefixed, ..options };
         Self { config, options, node: None, versions: false, history: None }
     }
 
-    /// A source of what this node needs.
+    /// Limits the source to the objects that this node needs.
     #[must_use]
     pub fn of_node(self, node: Hostname) -> Self {
         Self { node: Some(node), ..self }
     }
 
-    /// The same, which also tells at which version each object is when everything has been told.
+    /// Makes the source also send the datastore version of each object, before its updates.
     #[must_use]
     pub fn with_versions(self) -> Self {
         Self { versions: true, ..self }
     }
 
-    /// The same, which keeps a [history](crate::history) of so many states of what people write below a state directory of the
-    /// program, as this node sees it; 0 for none. What cannot be written there is logged, and nothing else follows from it.
+    /// Makes the source also keep a [history](crate::history) of so many states of user-written
+    /// resources, as this node sees them, below a state directory of the program; 0 disables it.
+    /// Failures to write there are logged and have no other effect.
     #[must_use]
     pub fn keep_history(self, state_dir: impl Into<PathBuf>, node: &str, states: usize) -> Self {
         let settings = HistorySettings { state_dir: state_dir.into(), node: node.to_owned(), states };
@@ -116,7 +118,6 @@ impl Source for EtcdSource {
     }
 }
 
-/// Why a session ends.
 enum SessionEnd {
     Closed,
     Failed(Failure),
@@ -138,15 +139,15 @@ struct Reader<'f> {
     config: EtcdConfig,
     options: Options,
     feed: &'f Feed,
-    /// Told that the consumer wants everything again, or nothing any more.
+    /// Notified when the consumer requests a full resend, or is closed.
     asked: Arc<Notify>,
     objects: Objects,
     labels: Interner,
     position: Position,
     head: Option<Head>,
-    /// Whether everything has been listed once, so that nothing is told before all of it can be.
+    /// Whether everything has been listed once; until then no updates are sent.
     listed: bool,
-    /// Which endpoint is next.
+    /// Index of the next endpoint.
     turn: usize,
     backoff: Backoff,
     history: Option<HistoryWriter>,
@@ -190,12 +191,13 @@ impl<'f> Reader<'f> {
                 Err(SessionEnd::Closed) => return Closed,
                 Err(SessionEnd::Failed(failure)) => failure,
             };
-            // What breaks at once each time must not be tried without a pause to speak of.
+            // A connection that breaks at once each time must not be retried without a significant
+            // pause.
             if worked_since.is_some_and(|since: Instant| since.elapsed() >= self.config.pace.longest_pause) {
                 self.backoff.succeed();
             }
             if failure == Failure::Compacted {
-                // Nothing is wrong with the member.
+                // The member itself works.
                 self.position.lose();
                 tracing::info!("etcd: {failure}; reading everything again");
             } else {
@@ -216,7 +218,7 @@ impl<'f> Reader<'f> {
         }
     }
 
-    /// Waits, and serves a consumer that restarts meanwhile.
+    /// Waits, and serves requests of the consumer meanwhile.
     async fn pause(&mut self, pause: Duration) -> Result<(), Closed> {
         let until = tokio::time::Instant::now() + pause;
         let asked = Arc::clone(&self.asked);
@@ -228,7 +230,7 @@ impl<'f> Reader<'f> {
         }
     }
 
-    /// One connection, from its beginning to its end. Sets `worked_since` once it is good for something.
+    /// Runs one connection until it ends. Sets `worked_since` once it works.
     async fn session(&mut self, worked_since: &mut Option<Instant>) -> Result<(), SessionEnd> {
         let asked = Arc::clone(&self.asked);
         let config = self.config.clone();
@@ -247,7 +249,7 @@ impl<'f> Reader<'f> {
         self.watch(client, worked_since).await
     }
 
-    /// Notices that this is another cluster than before, or an older state of it.
+    /// Detects another cluster than before, or an older state of it.
     fn follow(&mut self, head: Option<Head>) {
         let Some(head) = head else { return };
         let same = self.head.is_none_or(|before| before.cluster == head.cluster);
@@ -260,7 +262,7 @@ impl<'f> Reader<'f> {
         self.head = Some(head);
     }
 
-    /// Tells everything again if the consumer wants it.
+    /// Sends everything again if the consumer requests it.
     fn serve(&mut self) -> Result<(), Closed> {
         if !self.feed.take_resend()? {
             return Ok(());
@@ -275,7 +277,7 @@ impl<'f> Reader<'f> {
         self.feed.end_resync()
     }
 
-    /// Lists every kind at one revision, and tells what differs from what was known.
+    /// Lists every kind at one revision, and sends the differences to the known state.
     async fn list(&mut self, client: &Client) -> Result<(), SessionEnd> {
         let mut revision = 0;
         if let Some(history) = &mut self.history {
@@ -307,7 +309,7 @@ impl<'f> Reader<'f> {
         Ok(self.feed.end_resync()?)
     }
 
-    /// Lists what nobody but the history wants.
+    /// Lists the kinds that only the history needs.
     async fn list_for_history(&mut self, client: &Client, revision: &mut i64) -> Result<(), SessionEnd> {
         if self.history.is_none() {
             return Ok(());
@@ -379,11 +381,13 @@ impl<'f> Reader<'f> {
             return Err(failure.into());
         }
         for kv in message.events().iter().filter_map(etcd_client::Event::kv) {
-            // What is deleted has no version. The kind of the event is not asked for: the client dies of unknown ones.
+            // A deleted key has version 0. The event type is not used: the client panics on unknown
+            // types.
             self.see(kv, kv.version() == 0);
             self.position.changed(kv.mod_revision());
         }
-        // Answers to our own questions, which have no watch, may overtake changes in releases before 3.5.8.
+        // Responses to progress requests, which have no watch id, may overtake changes in releases
+        // before 3.5.8.
         if message.events().is_empty() && !message.created() && message.watch_id() >= 0 {
             self.position.progressed(message.header().map_or(0, etcd_client::ResponseHeader::revision));
         }
@@ -391,7 +395,7 @@ impl<'f> Reader<'f> {
         Ok(self.tell(updates, noticed)?)
     }
 
-    /// Takes in what is under one key now.
+    /// Processes the current value of a key.
     fn see(&mut self, kv: &KeyValue, deleted: bool) {
         let path = kv.key_str().ok().and_then(|path| path.strip_prefix(&self.config.key_prefix));
         let Some(path) = path else { return };
@@ -412,9 +416,9 @@ impl<'f> Reader<'f> {
         }
     }
 
-    /// As [`Reader::see`], of what is no resource.
+    /// As [`Reader::see`], for keys other than resources.
     fn see_other(&mut self, path: &str, kv: &KeyValue, deleted: bool) {
-        // What is seen of them depends on where the watch begins, and others are among them.
+        // The range that the watch covers may contain further keys, which are ignored.
         let id = v1::block_id(path).or_else(|| syncer::affinity_id(path));
         let Some(id) = id.filter(|id| self.options.takes(id.kind)) else { return };
         if deleted {
@@ -435,7 +439,7 @@ impl<'f> Reader<'f> {
     }
 }
 
-/// Where objects of each kind are that is read.
+/// Returns the key prefix of each kind that is read.
 fn prefixes(options: &Options) -> Vec<(String, Kind)> {
     let resources = ResourceKind::all().filter_map(|stored| Some((prefix_of(stored, None::<&str>), stored.read_as()?)));
     let others = [(BLOCKS, Kind::IpamBlock), (syncer::AFFINITIES, Kind::BlockAffinity)];
@@ -443,12 +447,12 @@ fn prefixes(options: &Options) -> Vec<(String, Kind)> {
     resources.chain(others).filter(|(_, kind)| options.takes(*kind)).collect()
 }
 
-/// The first and the last prefix of what one watch covers.
+/// Returns the first and the last prefix that the watch covers.
 fn watched(options: &Options) -> (String, String) {
     match (options.syncer, options.block_source) {
         (SyncerType::Felix, BlockSource::IpamBlocks) => (BLOCKS.to_owned(), PREFIX.to_owned()),
         (SyncerType::Felix, BlockSource::Omitted | BlockSource::PodCidrs) => (PREFIX.to_owned(), PREFIX.to_owned()),
-        // Between them there are some others, but neither workload endpoints nor profiles.
+        // The range contains some other kinds, but neither workload endpoints nor profiles.
         _ => {
             let prefixes = || prefixes(options).into_iter().map(|(prefix, _)| prefix);
             (prefixes().min().unwrap_or_default(), prefixes().max().unwrap_or_default())

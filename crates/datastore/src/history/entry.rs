@@ -1,4 +1,4 @@
-//! What is kept of a state. Pure.
+//! Record of a state. Pure.
 
 use std::fmt;
 use std::path::{Component, Path};
@@ -9,12 +9,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::journal::Entry;
 use crate::state_file::hex_digest;
 
-/// A text by its SHA-256 digest, in hexadecimal digits.
+/// SHA-256 digest of a text, in hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct TextId(String);
 
 impl TextId {
-    /// Of a text.
+    /// Returns the digest of a text.
     ///
     /// ```
     /// use tortie_datastore::history::TextId;
@@ -26,7 +26,7 @@ impl TextId {
         Self(hex_digest(text.as_bytes()))
     }
 
-    /// Of a file's text; a file without a text is as good as none.
+    /// Returns the digest of a file's text; `None` for an empty file, which counts as missing.
     pub(super) fn of_file(text: Option<&str>) -> Option<Self> {
         text.filter(|text| !text.is_empty()).map(Self::of)
     }
@@ -49,27 +49,28 @@ impl<'de> Deserialize<'de> for TextId {
     }
 }
 
-/// A file that has another text since.
+/// Change of a file's text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChange {
-    /// The file, below the directory; empty if it is not a directory but this file.
+    /// Path of the file below the directory; empty if the source is this file instead of a
+    /// directory.
     #[serde(deserialize_with = "below")]
     pub path: String,
-    /// The text that it had; `None` if there was no such file, or it was empty.
+    /// Digest of the previous text; `None` if there was no such file, or it was empty.
     pub before: Option<TextId>,
-    /// The text that it has; `None` if there is no such file, or it is empty.
+    /// Digest of the new text; `None` if there is no such file, or it is empty.
     pub after: Option<TextId>,
 }
 
-/// How the directory came into a state.
+/// The change that led to a state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryEntry {
-    /// States are counted from 1.
+    /// Number of the state, from 1.
     #[serde(rename = "id", alias = "number")]
     pub number: u64,
-    /// When the change was taken, in milliseconds since 1970.
+    /// Time when the change was taken, in milliseconds since 1970.
     pub time_ms: u64,
-    /// Changes between this state and the one before could not be kept.
+    /// Whether changes between the previous state and this one could not be recorded.
     pub gap: bool,
     /// The changed files; none for the first state. Serialised apart, as records of a [journal](crate::journal).
     #[serde(skip)]
@@ -91,7 +92,7 @@ impl Entry for HistoryEntry {
     }
 }
 
-/// Reads a path that leads nowhere but below its directory.
+/// Deserializes a path, and rejects one that leads out of its directory.
 fn below<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let path = String::deserialize(from)?;
     let is_below = Path::new(&path).components().all(|component| matches!(component, Component::Normal(_)));

@@ -1,4 +1,4 @@
-//! What a copy held when the newest entry was made. Pure.
+//! Content of a copy when the newest entry was made. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use crate::state_file::{seal, unseal};
 /// The first line of an index.
 const MAGIC: &str = "tortie-copy 1";
 
-/// The texts of a copy, by digests.
+/// Digests of the texts of a copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
     /// The number of the entry.
     pub(super) state: u64,
-    /// The text of each file, and its size in bytes.
+    /// Digest and size in bytes of each file.
     pub(super) files: BTreeMap<String, (TextId, u64)>,
 }
 
 impl Index {
-    /// Reads what [`Index::encode`] has written; `None` if it is something else, or torn.
+    /// Parses the output of [`Index::encode`]; `None` if it is something else, or incomplete.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let whole: Value = serde_json::from_str(unseal(MAGIC, bytes).ok()?).ok()?;
         let file = |(path, file): (&String, &Value)| {
@@ -38,7 +38,7 @@ impl Index {
         seal(MAGIC, &body)
     }
 
-    /// Takes in entries that were made before the index could be written.
+    /// Applies entries that were made before the index could be written.
     pub(super) fn catch_up(&mut self, entries: &[HistoryEntry], size_of: impl Fn(&str) -> u64) {
         for entry in entries {
             if entry.number > self.state {
@@ -50,7 +50,7 @@ impl Index {
         }
     }
 
-    /// How a file changes that comes to hold this, if it does.
+    /// Returns the change of a file to this text; `None` if the text is the same.
     pub(super) fn change(&self, path: &str, text: Option<&str>) -> Option<FileChange> {
         let (before, after) = (self.get(path).cloned(), TextId::of_file(text));
         (before != after).then(|| FileChange { path: path.to_owned(), before, after })
@@ -71,7 +71,7 @@ impl Index {
         self.files.keys().map(String::as_str)
     }
 
-    /// How many bytes all texts have.
+    /// Returns the total size of all texts in bytes.
     pub(super) fn size(&self) -> u64 {
         self.files.values().map(|(_, size)| size).sum()
     }

@@ -1,4 +1,4 @@
-//! A copy of the resources in etcd as files, and the history of it.
+//! Copy of the resources in etcd or Kubernetes as files, and its history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -11,27 +11,27 @@ use super::index::Index;
 use super::store::{Origin, Recorder};
 use crate::state_file::put;
 
-/// The copy takes no more bytes than this.
+/// Size limit of the copy in bytes.
 const MAX_COPY: u64 = 256 << 20;
 
-/// The copy, and who records it.
+/// The copy and the recorder of its history.
 #[derive(Debug)]
 pub(crate) struct Mirror {
     recorder: Recorder,
-    /// What counts as known, whatever the files hold.
+    /// Recorded content of the copy, whatever the files hold.
     index: Index,
-    /// The index is not on disk as it is.
+    /// Whether the index on disk is outdated.
     unsaved: bool,
-    /// Files that do not hold what they are to hold, or are not to be there.
+    /// Files whose content differs from the index, or which it does not contain.
     damaged: BTreeSet<String>,
     max_copy: u64,
 }
 
 impl Mirror {
-    /// The copy of an etcd as one node sees it, with a history of at most so many states.
+    /// Opens the copy of a datastore as one node sees it, with a history of at most `keep` states.
     ///
     /// # Errors
-    /// If it cannot be made or read, or others may write into it.
+    /// If it cannot be created or read, or if other users may write into it.
     pub(crate) fn open(state: &Path, origin: Origin, node: &str, keep: usize) -> io::Result<Self> {
         let recorder = Recorder::open(state, origin, node, keep)?;
         let directory = recorder.history().directory();
@@ -49,12 +49,10 @@ impl Mirror {
         };
         if unsaved && newest > 0 {
             recorder.note_gap();
-            tracing::warn!(
-                "what the copy of the resources is to hold is not known any more; its files are taken as they are"
-            );
+            tracing::warn!("the index of the copy of the resources is lost; its files are taken as they are");
         }
         if index.state > newest {
-            // A loss of power has taken an entry.
+            // An entry was lost in a power failure.
             recorder.note_gap();
             index.state = newest;
         }
@@ -73,16 +71,16 @@ impl Mirror {
         Ok(Self { recorder, index, unsaved, damaged, max_copy: MAX_COPY })
     }
 
-    /// The files of the copy; one may be named twice.
+    /// Returns the files of the copy; one may occur twice.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
         self.index.paths().chain(self.damaged.iter().map(String::as_str))
     }
 
-    /// Files come to hold other texts, or none, at one time. What has been done when this fails does no harm; the same may be told
-    /// again, or something newer.
+    /// Records new texts of files as one state; `None` removes a file. After a failure, the partial
+    /// work is harmless; the caller may pass the same texts again, or newer ones.
     ///
     /// # Errors
-    /// If it cannot be kept.
+    /// If the change cannot be recorded.
     pub(crate) fn take(&mut self, news: &BTreeMap<String, Option<String>>) -> io::Result<()> {
         let changes: Vec<(FileChange, Option<&str>)> = news
             .iter()
@@ -122,13 +120,13 @@ impl Mirror {
         Ok(())
     }
 
-    /// Keeps the text that a change replaces.
+    /// Stores the text that a change replaces.
     fn keep(&self, change: &FileChange) -> io::Result<()> {
         let Some(id) = &change.before else { return Ok(()) };
         match self.recorder.history().text(id, &change.path) {
             Some(text) => self.recorder.keep_text(id, &text),
             None => {
-                tracing::warn!(file = change.path, "what this held is lost; there is no way back to it");
+                tracing::warn!(file = change.path, "the previous text is lost; a rollback to it is impossible");
                 Ok(())
             }
         }
@@ -138,7 +136,8 @@ impl Mirror {
         self.recorder.history().directory().join(path)
     }
 
-    /// Writes a file of the copy. After a loss of power the index tells whether it has survived.
+    /// Writes a file of the copy. It is not synced: after a power failure the index shows whether
+    /// it is intact.
     fn write(&self, path: &str, text: Option<&str>) -> io::Result<()> {
         let place = self.place(path);
         let Some(text) = text else {
@@ -155,14 +154,14 @@ impl Mirror {
         let written =
             written.and_then(|mut file| file.write_all(text.as_bytes())).and_then(|()| fs::rename(&draft, &place));
         if written.is_err() {
-            // What a full disk lacks is not worth keeping.
+            // A partial file is useless, and its space may be needed on a full disk.
             let _ = fs::remove_file(&draft);
         }
         written
     }
 }
 
-/// What the files hold. Unfinished ones are removed.
+/// Returns the digests of the files, and removes temporary files.
 fn found(directory: &Path) -> io::Result<Index> {
     let mut index = Index::default();
     let mut folders = vec![directory.to_owned()];

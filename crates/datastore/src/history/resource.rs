@@ -1,4 +1,4 @@
-//! What is recorded of a resource. Pure.
+//! Recorded text of a resource. Pure.
 
 use std::fmt::Write as _;
 
@@ -12,17 +12,20 @@ use tortie_resources::to_yaml;
 
 use crate::state_file::hex_digest;
 
-/// Where host endpoints have the label that a controller gives to those that it makes of nodes.
+/// JSON pointer to the label that kube-controllers give to host endpoints that they create for
+/// nodes.
 const CREATED_BY: &str = "/metadata/labels/projectcalico.org~1created-by";
-/// What names of policies begin with that the driver of `OpenStack` makes of security groups.
+/// Name prefix of the policies that the `OpenStack` driver creates for security groups.
 const SECURITY_GROUP_PREFIX: &str = "ossg.";
-/// A name that is longer is shortened, so that a file can have it.
+/// Longest name that is not shortened, because file names are limited.
 const MAX_NAME: usize = 180;
 
-/// The kinds of which a history is kept: those that people write. Workload endpoints, nodes, their status and
-/// `ClusterInformation` are what programs say of the cluster, and would be wrong if they came back.
+/// Returns the recorded kinds: those that users write. Workload endpoints, nodes, their status and
+/// `ClusterInformation` are written by programs to describe the cluster; restoring them would be
+/// wrong.
 ///
-/// Of Kubernetes it is those of them that an agent reads (`KubernetesStore::written_kinds`).
+/// For Kubernetes, only those of them are recorded that an agent reads
+/// (`KubernetesStore::written_kinds`).
 pub fn recorded_kinds() -> impl Iterator<Item = ResourceKind> {
     ResourceKind::all().filter(|kind| is_recorded(*kind))
 }
@@ -38,7 +41,8 @@ fn is_recorded(kind: ResourceKind) -> bool {
     kind.is_for_people() && !by_programs
 }
 
-/// Whether a resource of this name is of a controller, which would make it again or delete it again.
+/// Reports whether a resource of this name belongs to a controller, which would restore or delete
+/// it.
 fn is_of_a_controller(key: &ResourceKey) -> bool {
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| key.name().starts_with(prefix));
     match key.kind() {
@@ -48,8 +52,8 @@ fn is_of_a_controller(key: &ResourceKey) -> bool {
     }
 }
 
-/// The file of a resource, such as `NetworkPolicy/shop/web.yaml`; `None` if no history is kept of it. What may not be in the
-/// name of a file is written as `%2F`.
+/// Returns the file of a resource, such as `NetworkPolicy/shop/web.yaml`; `None` if it is not
+/// recorded. Characters that file names must not contain are percent-encoded (`%2F`).
 ///
 /// ```
 /// use tortie_datastore::history::resource_path;
@@ -91,8 +95,9 @@ fn file_name(name: &str) -> String {
     out
 }
 
-/// A resource as people write it, in YAML: without what the datastore and controllers give, with defaults. `object` is what is
-/// kept, or what a reader is told. `None` if a controller has made it.
+/// Returns a resource as a user would write it, in YAML: without fields that the datastore and
+/// controllers set, with defaults. `object` is the stored form, or the form that a reader receives.
+/// `None` if a controller has created it.
 ///
 /// ```
 /// use serde_json::json;
@@ -123,7 +128,7 @@ pub fn resource_text(key: &ResourceKey, mut object: Value) -> Result<Option<Stri
         whole.shift_remove("status");
     }
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-        // In one order, whoever has written it.
+        // A fixed order, independent of the writer.
         let parts = ["name", "namespace", "labels", "annotations"];
         *metadata = parts.into_iter().filter_map(|part| metadata.remove_entry(part)).collect();
     }
@@ -164,7 +169,7 @@ mod tests {
         assert!(resource_text(&endpoint, json!([])).is_err());
     }
 
-    /// What is read, is written again as it was, whatever the datastore adds.
+    /// A resource that was read yields the same text again, whatever metadata the datastore adds.
     #[test]
     fn texts_are_the_same_for_the_same_meaning() {
         let annotated = |metadata: Value| {

@@ -1,4 +1,4 @@
-//! The way back to a state.
+//! Rollback to a state.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -9,37 +9,37 @@ use std::path::{Path, PathBuf};
 use super::entry::{HistoryEntry, TextId};
 use super::store::{History, HistoryError};
 
-/// A file that is to have another text, or none.
+/// A file whose text a rollback replaces or removes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Back {
-    /// The file, below the directory.
+    /// Path of the file below the directory.
     pub path: String,
-    /// What it holds now, as far as it is text.
+    /// Current text; invalid UTF-8 is replaced.
     pub now: Option<String>,
-    /// What it is to hold; `None` if it is to be removed.
+    /// Text to restore; `None` if the file is to be removed.
     pub text: Option<String>,
 }
 
-/// Why a file is better left alone.
+/// Reason against overwriting a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Conflict {
-    /// It holds what no state of the history has, or the newest one does not have.
+    /// Its current content is not that of the newest state, so it is not recorded.
     Unknown,
-    /// A change of it that came between is not known.
+    /// A later change of it was not recorded.
     Gap,
 }
 
-/// What leads back to a state.
+/// The changes that restore a state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WayBack {
     /// The files that differ.
     pub files: Vec<Back>,
-    /// Those of them that hold something that would be lost.
+    /// Those of them whose content would be lost, with the reason.
     pub conflicts: Vec<(String, Conflict)>,
 }
 
-/// Why there is no way back.
+/// Reason why a rollback is impossible.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RollbackError {
@@ -53,13 +53,13 @@ pub enum RollbackError {
         /// The newest.
         newest: u64,
     },
-    /// A text was too large to be kept, or is damaged.
+    /// A text was too large to be stored, or is damaged.
     #[error("{path}: the text that it had is not kept")]
     NoText {
         /// The file.
         path: String,
     },
-    /// A file is a link, or in a linked folder, which somebody else looks after.
+    /// The file is a link, or in a linked folder, whose target is managed elsewhere.
     #[error("{path}: is a link or behind one, and must be changed where it leads to")]
     Link {
         /// The file.
@@ -79,7 +79,8 @@ pub enum RollbackError {
     },
 }
 
-/// What a file should be like, and is expected to be like.
+/// The digest that a file should have after a rollback, and the one that it is expected to have
+/// now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
     wanted: Option<TextId>,
@@ -87,7 +88,7 @@ struct Target {
     has_gap: bool,
 }
 
-/// What was changed since a state, undone.
+/// Returns the inverse of all changes since a state.
 fn targets(entries: &[HistoryEntry], number: u64) -> BTreeMap<&str, Target> {
     let mut targets: BTreeMap<&str, Target> = BTreeMap::new();
     for entry in entries.iter().filter(|entry| entry.number > number) {
@@ -108,8 +109,9 @@ fn targets(entries: &[HistoryEntry], number: u64) -> BTreeMap<&str, Target> {
 }
 
 impl History {
-    /// What differs between the directory and a state. Of etcd it is the copy that may be behind it: [`History::way_back_from`] is
-    /// told what is there.
+    /// Returns the differences between the directory and a state. For etcd and Kubernetes this
+    /// compares the local copy, which may be outdated; [`History::way_back_from`] compares the
+    /// content that the caller provides.
     ///
     /// # Errors
     /// [`RollbackError`].
@@ -117,10 +119,10 @@ impl History {
         self.way_back_from(number, |path| self.present(path))
     }
 
-    /// The same from what `present` says that there is under each path.
+    /// As [`History::way_back`], with `present` returning the current text of each path.
     ///
     /// # Errors
-    /// [`RollbackError`], and what `present` runs into.
+    /// [`RollbackError`], and the errors of `present`.
     pub fn way_back_from(
         &self,
         number: u64,
@@ -131,7 +133,7 @@ impl History {
         if !entries.iter().any(|entry| entry.number == number) {
             return Err(RollbackError::NoState { number, oldest: ends.0, newest: ends.1 });
         }
-        // An entry that is damaged may have been about any file.
+        // A damaged entry may have concerned any file.
         let later = entries.iter().filter(|entry| entry.number >= number).map(|entry| entry.number);
         let is_broken = !later.eq(number..=ends.1);
         let mut way = WayBack::default();
@@ -155,7 +157,7 @@ impl History {
         Ok(way)
     }
 
-    /// What a file holds.
+    /// Returns the current text of a file.
     fn present(&self, path: &str) -> Result<Option<String>, RollbackError> {
         let place = self.place(path);
         match fs::read(&place) {
@@ -165,8 +167,9 @@ impl History {
         }
     }
 
-    /// Goes this way in a directory, whatever would be lost: whole files first, each in one step, and then those that are to be removed. Who
-    /// is killed in between goes it again.
+    /// Applies a rollback to a directory, regardless of conflicts. First it replaces files, each
+    /// atomically, and then it removes files. After an interruption the rollback can be applied
+    /// again.
     ///
     /// # Errors
     /// [`RollbackError::Link`] before anything is changed, or [`RollbackError::Io`].
@@ -207,7 +210,8 @@ impl History {
     }
 }
 
-/// Replaces a file in one step, by one of the same mode and owner. The name of the draft is hidden: sources do not read it.
+/// Replaces a file atomically, by one of the same mode and owner. The name of the temporary file is
+/// hidden, so that sources do not read it.
 fn write(place: &Path, text: &str) -> io::Result<()> {
     let folder = place.parent().unwrap_or(place);
     fs::create_dir_all(folder)?;
@@ -218,7 +222,7 @@ fn write(place: &Path, text: &str) -> io::Result<()> {
     let written =
         OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&draft).and_then(|mut file| {
             if let Some(old) = &old {
-                // Only root may give files away.
+                // Only root may change the owner.
                 let _ = fchown(&file, Some(old.uid()), Some(old.gid()));
             }
             file.write_all(text.as_bytes())?;

@@ -1,4 +1,4 @@
-//! A history on disk.
+//! History on disk.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -15,17 +15,17 @@ use super::entry::{FileChange, HistoryEntry, TextId};
 use crate::journal::{JournalError, is_former, load, make_folders, save};
 use crate::state_file::{folder_name, is_ours, put};
 
-/// All texts of a history take no more bytes than this.
+/// Size limit of all texts of a history in bytes.
 const MAX_TEXTS: u64 = 256 << 20;
 
-/// Why a history cannot be read.
+/// Reason why a history cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HistoryError {
-    /// There is none of this.
+    /// There is no history of this origin.
     #[error("no history of {origin} is kept below {}", state.display())]
     Unknown {
-        /// What it would be of.
+        /// The requested origin.
         origin: Origin,
         /// The state directory.
         state: PathBuf,
@@ -47,19 +47,19 @@ pub enum HistoryError {
     },
 }
 
-/// What a history is of.
+/// Origin of the states of a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A directory of manifests, or a single one.
     Directory(PathBuf),
-    /// The resources in etcd that people write, by a URL such as `etcd://10.0.0.1:2379`.
+    /// User-written resources in etcd, by a URL such as `etcd://10.0.0.1:2379`.
     Etcd(String),
-    /// The resources in Kubernetes that people write and an agent reads, by the URL of the API server.
+    /// User-written resources in Kubernetes that an agent reads, by the URL of the API server.
     Kubernetes(String),
 }
 
 impl Origin {
-    /// An etcd. In which order its members are given does not matter; which they are does.
+    /// Returns the origin of an etcd cluster. The set of its members matters, their order does not.
     #[cfg(feature = "etcd")]
     #[must_use]
     pub fn etcd(config: &crate::store::etcd::EtcdConfig) -> Self {
@@ -68,7 +68,8 @@ impl Origin {
         Self::Etcd(format!("etcd://{}{}", members.join(","), config.key_prefix))
     }
 
-    /// As it is kept: a directory without links and dots, as far as it is there.
+    /// Returns the stored form: existing parts of a directory path are resolved, without links and
+    /// dots.
     fn resolved(self) -> io::Result<Self> {
         match self {
             Self::Directory(directory) => {
@@ -89,7 +90,8 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The states that a directory of manifests, or the resources in etcd or Kubernetes, have been in, as an agent keeps them.
+/// The recorded states of a directory of manifests, or of the resources in etcd or Kubernetes, as
+/// an agent keeps them.
 ///
 /// ```no_run
 /// use tortie_datastore::history::History;
@@ -110,7 +112,7 @@ pub struct History {
 }
 
 impl History {
-    /// The history that is kept below a state directory: of this, or the only one.
+    /// Finds the history below a state directory: that of `origin`, or the only one.
     ///
     /// # Errors
     /// [`HistoryError`].
@@ -125,7 +127,7 @@ impl History {
         })
     }
 
-    /// The only one that is kept below a state directory of what is wanted.
+    /// Finds the only history below a state directory whose origin `is_wanted`.
     ///
     /// # Errors
     /// [`HistoryError`].
@@ -140,7 +142,7 @@ impl History {
         let mut found = Vec::new();
         for entry in entries {
             let folder = entry.map_err(at(&all))?.path();
-            // Another one is being made, or is none.
+            // Another one is just being created, or the folder is no history.
             found.extend(Self::of(&folder));
         }
         found.retain(|history| is_wanted(&history.origin));
@@ -164,13 +166,14 @@ impl History {
         metadata.is_dir().then(|| Self { folder: folder.to_owned(), origin, node })
     }
 
-    /// What it is of.
+    /// Returns the origin of the history.
     #[must_use]
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// Where the files are: the directory of manifests, or the copy of the resources that is kept beside the history.
+    /// Returns the directory of the files: that of the manifests, or the copy of the resources
+    /// beside the history.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         match &self.origin {
@@ -179,7 +182,7 @@ impl History {
         }
     }
 
-    /// All entries that can be read, oldest first.
+    /// Returns all readable entries, oldest first.
     ///
     /// # Errors
     /// [`HistoryError::Io`].
@@ -201,7 +204,7 @@ impl History {
         Ok(entries)
     }
 
-    /// A text that is kept, or is the present one of its file; `None` if it is neither.
+    /// Returns a text that is stored, or is the current one of its file; `None` otherwise.
     #[must_use]
     pub fn text(&self, id: &TextId, path: &str) -> Option<String> {
         let is_it = |text: &String| TextId::of(text) == *id;
@@ -209,7 +212,7 @@ impl History {
         kept.or_else(|| fs::read_to_string(self.place(path)).ok().filter(is_it))
     }
 
-    /// Writes entries of the former format in the present one.
+    /// Rewrites entries of the former format in the current one.
     fn migrate(&self, entries: &[HistoryEntry]) -> Result<(), JournalError> {
         for entry in entries {
             let place = self.state_path(entry.number);
@@ -220,13 +223,13 @@ impl History {
         Ok(())
     }
 
-    /// Where something that belongs to the history is kept.
+    /// Returns the path of a file beside the history.
     #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     pub(super) fn beside(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Where a file is, by its path below the directory.
+    /// Returns the path of a file, given its path below the directory.
     pub(super) fn place(&self, path: &str) -> PathBuf {
         if path.is_empty() { self.directory() } else { self.directory().join(path) }
     }
@@ -245,7 +248,7 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> HistoryError {
     |error| HistoryError::Io { path, error }
 }
 
-/// The files of a folder, without unfinished ones.
+/// Returns the files of a folder, without temporary ones.
 fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let paths = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path()));
     let mut paths: Vec<PathBuf> = paths.collect::<io::Result<_>>()?;
@@ -253,24 +256,24 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Adds to a history.
+/// Writer of a history.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     history: History,
-    /// How many states are kept.
+    /// Maximum number of states.
     keep: usize,
     max_texts: u64,
     /// The newest entry.
     newest: RefCell<Option<HistoryEntry>>,
-    /// How many entries there are.
+    /// Number of entries.
     entries: Cell<usize>,
-    /// How many bytes all texts take.
+    /// Total size of all texts in bytes.
     texts: Cell<u64>,
-    /// A change could not be kept.
+    /// Whether a change since the newest entry could not be recorded.
     gap: Cell<bool>,
 }
 
-/// A file whose text changes.
+/// Change of a file's text, before it is recorded.
 pub(crate) struct TextChange<'t> {
     pub(crate) path: &'t str,
     pub(crate) before: Option<&'t str>,
@@ -278,10 +281,10 @@ pub(crate) struct TextChange<'t> {
 }
 
 impl Recorder {
-    /// The history of this as one node sees it, of at most so many states.
+    /// Opens the history of an origin as one node sees it, with at most `keep` states.
     ///
     /// # Errors
-    /// If it cannot be made or read, or others may write into it.
+    /// If it cannot be created or read, or if other users may write into it.
     pub(crate) fn open(state: &Path, origin: Origin, node: &str, keep: usize) -> io::Result<Self> {
         let origin = origin.resolved()?;
         let all = state.join("history");
@@ -311,24 +314,23 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// What is kept.
     #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     pub(super) fn history(&self) -> &History {
         &self.history
     }
 
-    /// The number of the newest state; 0 if there is none yet.
+    /// Returns the number of the newest state; 0 if there is none yet.
     #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     pub(super) fn newest(&self) -> u64 {
         self.newest.borrow().as_ref().map_or(0, |entry| entry.number)
     }
 
-    /// Whether there is no state yet.
+    /// Reports whether there is no state yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.newest.borrow().is_none()
     }
 
-    /// Begins with the state there is.
+    /// Records the current state as the first one.
     ///
     /// # Errors
     /// If it cannot be kept.
@@ -336,7 +338,8 @@ impl Recorder {
         self.add(Vec::new())
     }
 
-    /// Keeps what a file had, for the entry that follows. Returns how the file changes, if it does and that is not known yet.
+    /// Stores the replaced text of a file, for the next entry. Returns the change; `None` if the
+    /// text is the same or the change is already recorded.
     ///
     /// # Errors
     /// If it cannot be kept.
@@ -348,7 +351,7 @@ impl Recorder {
         let (id, after) = (TextId::of_file(*before), TextId::of_file(*after));
         let change = FileChange { path: (*path).to_owned(), before: id, after };
         if self.newest.borrow().as_ref().is_some_and(|entry| entry.changes.contains(&change)) {
-            // Whoever made the entry was killed before the file's record was written.
+            // A process was killed after it made the entry and before it wrote the file's record.
             return Ok(None);
         }
         if let (Some(id), Some(text)) = (&change.before, before) {
@@ -357,14 +360,15 @@ impl Recorder {
         Ok(Some(change))
     }
 
-    /// Keeps a text that is about to be replaced.
+    /// Stores a text that is about to be replaced.
     ///
     /// # Errors
     /// If it cannot be kept.
     pub(crate) fn keep_text(&self, id: &TextId, text: &str) -> io::Result<()> {
         let place = self.history.text_path(id);
         let size = text.len() as u64;
-        // What is too large for all is an entry without a text, from which there is no way back.
+        // A text above the limit is not stored. Its entry remains, but a rollback beyond it is
+        // impossible.
         if !place.exists() && size <= self.max_texts {
             put(&place, text.as_bytes())?;
             self.texts.set(self.texts.get() + size);
@@ -375,11 +379,11 @@ impl Recorder {
     /// Adds a state, after [`Recorder::keep`] of each change.
     ///
     /// # Errors
-    /// If it cannot be kept; the next entry tells of a gap then.
+    /// If it cannot be written; the next entry notes a gap then.
     pub(crate) fn add(&self, changes: Vec<FileChange>) -> io::Result<()> {
         let number = self.newest.borrow().as_ref().map_or(1, |entry| entry.number + 1);
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // A clock beyond the range counts as its last millisecond.
+        // A time beyond the range is stored as the last millisecond.
         let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let entry = HistoryEntry { number, time_ms, gap: self.gap.get(), changes };
         save(&self.history.state_path(number), &entry).map_err(io::Error::other)?;
@@ -389,12 +393,12 @@ impl Recorder {
         Ok(())
     }
 
-    /// A change could not be kept.
+    /// Notes that a change could not be recorded.
     pub(crate) fn note_gap(&self) {
         self.gap.set(true);
     }
 
-    /// Removes the oldest states while there are too many, or their texts take too much.
+    /// Removes the oldest states while there are too many, or their texts take too much space.
     ///
     /// # Errors
     /// If one cannot be removed.
@@ -409,7 +413,8 @@ impl Recorder {
             for entry in entries.drain(..surplus) {
                 fs::remove_file(self.history.state_path(entry.number))?;
             }
-            // The way to the oldest state itself is not kept: nothing is before it.
+            // The changes that led to the oldest state are not kept, because there is no state
+            // before it.
             let undone = entries.iter().skip(1).flat_map(|entry| &entry.changes);
             let needed: BTreeSet<String> =
                 undone.filter_map(|change| change.before.as_ref()).map(TextId::to_string).collect();

@@ -1,4 +1,5 @@
-//! The history of what people write, kept on a thread of its own, so that a slow disk delays nothing.
+//! History of user-written resources, written by a separate thread, so that a slow disk does not
+//! delay the source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -15,14 +16,14 @@ use super::resource::{resource_path, resource_text};
 use super::store::Origin;
 use crate::store::ValueError;
 
-/// For how long nothing must change before what has changed is a state.
+/// Time without changes after which the changes so far form a state.
 const QUIET: Duration = Duration::from_secs(1);
-/// What never rests is a state after this time.
+/// Time after which continuous changes form a state.
 const LONGEST: Duration = Duration::from_secs(10);
-/// How soon it is tried again to write what could not be written.
+/// Interval between attempts to write after a failure.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Where a history is kept, and of how many states.
+/// Location of a history, and its number of states.
 #[derive(Clone, Debug)]
 pub(crate) struct HistorySettings {
     pub(crate) state_dir: PathBuf,
@@ -30,16 +31,16 @@ pub(crate) struct HistorySettings {
     pub(crate) states: usize,
 }
 
-/// What people would write of what is kept under a key, or why that cannot be said.
+/// Converts a stored value to the form that a user would write.
 pub(crate) type Meaning = fn(&ResourceKey, Value) -> Result<Value, ObjectError>;
 
-/// What is under some keys now; `None` if nothing is.
+/// The current values of some keys; `None` if a key does not exist.
 type Values = BTreeMap<ResourceKey, Option<Vec<u8>>>;
 
-/// What has been heard, and is not written yet.
+/// Received values that are not written yet.
 #[derive(Debug, Default)]
 struct News {
-    /// Whether that is all there is.
+    /// Whether the values are complete, so that other keys do not exist.
     is_whole: bool,
     values: Values,
 }
@@ -58,11 +59,11 @@ impl News {
     }
 }
 
-/// Takes what a source hears.
+/// Passes the values that a source receives to the writing thread.
 #[derive(Debug)]
 pub(crate) struct HistoryWriter {
     shared: Arc<Shared>,
-    /// What is there, while it is being listed.
+    /// Values of the list in progress.
     listing: Option<Values>,
 }
 
@@ -94,7 +95,8 @@ impl Shared {
 }
 
 impl HistoryWriter {
-    /// Starts the thread; `None`, with a warning, if that cannot be done.
+    /// Starts the thread; `None`, with a warning, if the history cannot be opened or the thread
+    /// cannot be started.
     pub(crate) fn start(origin: Origin, settings: HistorySettings, meaning: Meaning) -> Option<Self> {
         let shared = Arc::new(Shared::default());
         let queue = Arc::clone(&shared);
@@ -113,12 +115,12 @@ impl HistoryWriter {
         Some(Self { shared, listing: None })
     }
 
-    /// Everything will be told.
+    /// Begins a complete list.
     pub(crate) fn begin_list(&mut self) {
         self.listing = Some(Values::new());
     }
 
-    /// This is under a key now.
+    /// Passes the current value of a key.
     pub(crate) fn see(&mut self, key: &ResourceKey, value: Option<&[u8]>) {
         if resource_path(key).is_none() {
             return;
@@ -130,7 +132,7 @@ impl HistoryWriter {
         }
     }
 
-    /// That was everything.
+    /// Ends a complete list.
     pub(crate) fn end_list(&mut self) {
         if let Some(values) = self.listing.take() {
             self.shared.tell(News { is_whole: true, values });
@@ -145,7 +147,7 @@ impl Drop for HistoryWriter {
     }
 }
 
-/// Writes what is heard until nothing will be heard any more.
+/// Writes received values until the source is closed.
 fn keep(mut mirror: Mirror, shared: &Shared, meaning: Meaning) {
     let mut news = News::default();
     let mut is_failing = false;
@@ -168,8 +170,8 @@ fn keep(mut mirror: Mirror, shared: &Shared, meaning: Meaning) {
     }
 }
 
-/// Waits for changes and until they have settled, or until what could not be written is to be tried again. Returns whether
-/// there is more to come.
+/// Waits until changes have settled, or until failed changes are to be written again. Returns false
+/// once the source is closed.
 fn gather(shared: &Shared, news: &mut News) -> bool {
     let mut queue = shared.lock();
     let retry = (!news.is_empty()).then(|| Instant::now() + RETRY);
@@ -194,12 +196,13 @@ fn gather(shared: &Shared, news: &mut News) -> bool {
     !queue.closed
 }
 
-/// The files that are to be as they are told, by what is under keys. What cannot be read is left as it was.
+/// Returns the new text of each file, by the values of the keys. The file of an unreadable value is
+/// left unchanged.
 fn texts(mirror: &Mirror, news: &News, meaning: Meaning) -> BTreeMap<String, Option<String>> {
     let mut texts = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for (key, value) in &news.values {
-        // No history is kept of programs' resources.
+        // Resources that programs write are not recorded.
         let Some(path) = resource_path(key) else { continue };
         let text = match value {
             None => Ok(None),
@@ -210,7 +213,7 @@ fn texts(mirror: &Mirror, news: &News, meaning: Meaning) -> BTreeMap<String, Opt
             Ok(text) => drop(texts.insert(path, text)),
             Err(error) => {
                 let why = error.to_string();
-                tracing::debug!(resource = %key, why, "the history goes on with what was there before");
+                tracing::debug!(resource = %key, why, "invalid resource; the history keeps its previous text");
             }
         }
     }

@@ -38,7 +38,7 @@ fn note(id: u64) -> Note {
     Note { id, by: "ada".into(), words: vec![("a\nsha256 b".into(), 1), ("c".into(), 2)] }
 }
 
-/// A new folder, and a place in it.
+/// Returns a new folder, and a place in it.
 fn place() -> (TempDir, PathBuf) {
     let folder = TempDir::new().unwrap();
     let place = folder.path().join("note");
@@ -50,7 +50,7 @@ fn refusal(place: &Path) -> String {
     error.strip_prefix(&place.display().to_string()).expect("the file is named").to_owned()
 }
 
-/// Seals lines as a person could who edits a file, and its digest.
+/// Seals lines as a person could who edits a file and its digest.
 fn sealed(lines: &str) -> String {
     format!("{lines}{SEAL}{}\n", hex_digest(lines.as_bytes()))
 }
@@ -83,7 +83,7 @@ fn a_torn_or_edited_file_is_refused_with_its_line() {
         }
     }
     let head = "tortie-journal 1 note\n{\"id\":7,\"by\":\"ada\"}\n";
-    let digest = ":4: is not the digest of the file, which is torn or has been changed; nothing of the file is used";
+    let digest = ":4: is not the digest of the file, which is torn or has been changed; the file is not used";
     for (text, error) in [
         (sealed(&format!("{head}[\"c\",2]\n")).replace("[\"c\",2]", "[\"c\",3]"), digest),
         (format!("{head}[\"c\",2]\n[\"c\""), digest),

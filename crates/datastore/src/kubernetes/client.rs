@@ -1,4 +1,4 @@
-//! Objects one by one.
+//! Reading and writing of single objects.
 
 use std::fmt;
 use std::io;
@@ -14,10 +14,10 @@ use super::error::ApiError;
 use super::json::ListItems;
 use super::resource::{ApiResource, escaped};
 
-/// Talks to one API server. Clones share connections and the thread on which I/O is done.
+/// Client of one API server. Clones share connections and the I/O thread.
 ///
-/// Methods wait for the answer, at most about a minute; none retries, but for reading credentials again once when they
-/// are refused. An object's namespace is empty if it belongs to none.
+/// Methods block until the response arrives, for at most about a minute. They do not retry, except
+/// that refused credentials are read again once. The namespace of a cluster-scoped object is empty.
 ///
 /// ```no_run
 /// use serde_json::json;
@@ -43,11 +43,11 @@ pub struct Client {
     is_dry: bool,
 }
 
-/// How many objects are asked for at a time.
+/// Objects in a page of a list.
 const PAGE: usize = 500;
-/// Questions about rights, which are asked by creating them.
+/// Access reviews, which are requested by creating them.
 const REVIEWS: ApiResource = ApiResource::new("authorization.k8s.io", "v1", "selfsubjectaccessreviews");
-/// How often a list is begun again whose pages have expired.
+/// Attempts to read a list whose pages expire.
 const TRIES: usize = 3;
 
 struct Shared {
@@ -59,7 +59,7 @@ struct Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // A plugin that hangs must not hang who lets go of the client.
+            // A hanging plugin must not block the thread that drops the client.
             runtime.shutdown_background();
         }
     }
@@ -82,7 +82,8 @@ impl Client {
         Ok(Self { shared: Arc::new(Shared { connection, runtime: Some(runtime) }), is_dry: false })
     }
 
-    /// The same client, which changes nothing: the server says what would come of each change, or that it would refuse it.
+    /// Returns a client whose changes are dry runs: the server validates each change and returns
+    /// the result, without storing it.
     #[must_use]
     pub fn dry_run(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), is_dry: true }
@@ -96,19 +97,19 @@ impl Client {
         self.ask(Call::get(resource.path(namespace, name)))
     }
 
-    /// Creates an object; gives back what the server has made of it.
+    /// Creates an object; returns it as the server stored it.
     ///
     /// # Errors
-    /// [`ApiError::is_already_exists`] if the name is taken, and whatever else [`ApiError`] tells.
+    /// [`ApiError::is_already_exists`] if the name is taken, and any other [`ApiError`].
     pub fn create(&self, resource: ApiResource, namespace: &str, object: &Value) -> Result<Value, ApiError> {
         self.ask(self.change(Method::POST, resource.path(namespace, ""), "application/json", object))
     }
 
-    /// Replaces an object; gives back what the server has made of it. If `object` has a `resourceVersion`, only that
-    /// version is replaced.
+    /// Replaces an object; returns it as the server stored it. If `object` has a `resourceVersion`,
+    /// only that version is replaced.
     ///
     /// # Errors
-    /// [`ApiError::is_conflict`] if it has changed since, and whatever else [`ApiError`] tells.
+    /// [`ApiError::is_conflict`] if it has changed since, and any other [`ApiError`].
     pub fn replace(
         &self,
         resource: ApiResource,
@@ -119,7 +120,7 @@ impl Client {
         self.ask(self.change(Method::PUT, resource.path(namespace, name), "application/json", object))
     }
 
-    /// As [`Client::replace`], of the status alone; for kinds that keep it apart.
+    /// As [`Client::replace`], for the `status` subresource.
     ///
     /// # Errors
     /// As [`Client::replace`].
@@ -134,8 +135,8 @@ impl Client {
         self.ask(self.change(Method::PUT, target, "application/json", object))
     }
 
-    /// Changes the fields that `patch` has, and removes those that are null there (RFC 7396); gives back what came of
-    /// it.
+    /// Applies a JSON merge patch (RFC 7396): sets the fields of `patch`, and removes those that
+    /// are null there. Returns the resulting object.
     ///
     /// # Errors
     /// As [`Client::replace`].
@@ -143,7 +144,8 @@ impl Client {
         self.ask(self.change(Method::PATCH, resource.path(namespace, name), "application/merge-patch+json", patch))
     }
 
-    /// As [`Client::patch`], with the right to change `status` alone: of a node, its status, labels and annotations.
+    /// As [`Client::patch`], with the permission to change `status` alone: of a node, its status,
+    /// labels and annotations.
     ///
     /// # Errors
     /// As [`Client::replace`].
@@ -161,7 +163,7 @@ impl Client {
     /// Deletes an object; only this version of it, if one is given.
     ///
     /// # Errors
-    /// [`ApiError::is_not_found`], [`ApiError::is_conflict`], and whatever else [`ApiError`] tells.
+    /// [`ApiError::is_not_found`], [`ApiError::is_conflict`], and any other [`ApiError`].
     pub fn delete(
         &self,
         resource: ApiResource,
@@ -172,7 +174,7 @@ impl Client {
         self.delete_if(resource, namespace, name, None, version)
     }
 
-    /// Deletes this very object, and not another one that has been made since under the same name; only this version of
+    /// Deletes the object with this UID, and not a later one of the same name; only this version of
     /// it, if one is given.
     ///
     /// # Errors
@@ -201,14 +203,14 @@ impl Client {
             expected.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?.into()))).collect();
         let mut options = serde_json::json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": expected});
         if let (true, Some(options)) = (self.is_dry, options.as_object_mut()) {
-            // Where there are options in the body, the server does not look at those of the URL.
+            // If the body has options, the server ignores those of the URL.
             options.insert("dryRun".into(), serde_json::json!(["All"]));
         }
         self.ask(self.change(Method::DELETE, resource.path(namespace, name), "application/json", &options)).map(drop)
     }
 
-    /// All objects of a kind, as they were at one time; with a label selector unless it is empty. For few objects:
-    /// [`super::Reflector`] is for kinds with many.
+    /// Lists all objects of a kind at one version, restricted by a label selector unless it is
+    /// empty. Meant for few objects; [`super::Reflector`] is for kinds with many.
     ///
     /// # Errors
     /// See [`ApiError`].
@@ -221,7 +223,7 @@ impl Client {
         let mut tries = 1;
         loop {
             match self.list_pages(&target) {
-                // The version that the first page was of is not kept any more.
+                // The version of the first page has expired.
                 Err(error) if error.is_expired() && tries < TRIES => tries += 1,
                 result => return result,
             }
@@ -242,7 +244,7 @@ impl Client {
         }
     }
 
-    /// The names of the API groups that the server has.
+    /// Returns the names of the API groups of the server.
     ///
     /// # Errors
     /// See [`ApiError`].
@@ -254,11 +256,12 @@ impl Client {
         Ok(groups.iter().filter_map(|group| group.get("name")?.as_str().map(str::to_owned)).collect())
     }
 
-    /// Whether the server would let this client do something, such as `delete`, to the object of a name. Nothing is done, and the
-    /// object need not be there (`SelfSubjectAccessReview` of `authorization.k8s.io/v1`).
+    /// Reports whether the server permits this client a verb, such as `delete`, on an object.
+    /// Nothing is changed, and the object need not exist (`SelfSubjectAccessReview` of
+    /// `authorization.k8s.io/v1`).
     ///
     /// # Errors
-    /// See [`ApiError`]; [`ApiError::Malformed`] if the answer tells neither.
+    /// See [`ApiError`]; [`ApiError::Malformed`] if the response has no decision.
     pub fn is_allowed(&self, verb: &str, resource: ApiResource, namespace: &str, name: &str) -> Result<bool, ApiError> {
         let review = serde_json::json!({
             "apiVersion": REVIEWS.api_version(),
@@ -287,8 +290,8 @@ impl Client {
         serde_json::from_slice(&bytes).map_err(|_| ApiError::Malformed("it is not JSON".into()))
     }
 
-    /// Waits for an answer without being on a thread of the runtime, so that this also works where one may not block
-    /// on a runtime.
+    /// Waits for a response on a thread outside the runtime, so that this also works where blocking
+    /// on a runtime is forbidden.
     fn wait<T: Send + 'static, F>(&self, ask: impl FnOnce(Arc<Connection>) -> F) -> Result<T, ApiError>
     where
         F: Future<Output = Result<T, ApiError>> + Send + 'static,
@@ -297,7 +300,7 @@ impl Client {
         let Some(handle) = self.handle() else { return Err(gone()) };
         let asked = ask(Arc::clone(&self.shared.connection));
         handle.spawn(async move {
-            // Nobody is left to hear of it if this fails.
+            // If this fails, the caller does not wait any more.
             let _ = done.send(asked.await);
         });
         answer.recv().unwrap_or_else(|_| Err(gone()))
@@ -312,8 +315,8 @@ impl Client {
     }
 }
 
-/// The objects of one page of a list, and by which to ask for the next one. Only an object has a largest size, not a page: five
-/// hundred network sets can be a lot.
+/// Reads one page of a list; returns its objects and the continue token. The size of each object is
+/// limited, not that of a page, because five hundred network sets can be large.
 async fn list_page(connection: &Connection, call: &Call) -> Result<(Vec<Value>, String), ApiError> {
     let mut body = connection.send(call).await?.into_body();
     let (mut list, mut items) = (ListItems::default(), Vec::new());

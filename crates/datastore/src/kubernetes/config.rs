@@ -1,4 +1,4 @@
-//! Where the API server is and who we are there.
+//! Address and credentials of the API server.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use tortie_model::Cause;
 
 use super::error::{KubeConfigError, describe};
 
-/// Where the API server is and who we are there. Only names: what they stand for is read when a connection is made, and
-/// again when the server refuses what was read.
+/// Source of the address and credentials of the API server. It only names files and contexts. They
+/// are read when a connection is made, and again when the server refuses the credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct KubeConfig {
     origin: Origin,
@@ -21,18 +21,18 @@ pub struct KubeConfig {
 
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 enum Origin {
-    /// Where other programs would look.
+    /// The default search order of `kubectl`.
     #[default]
     Usual,
     InCluster,
-    /// One kubeconfig, or several that are taken together.
+    /// One kubeconfig, or several that are merged.
     Files(Vec<PathBuf>),
 }
 
-/// A configuration that does not depend on the environment any more, and where it leads.
+/// A configuration that is independent of the environment, and the API server that it leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedConfig {
-    /// The files with whole paths; none in a pod.
+    /// Absolute paths of the files; none in a pod.
     pub files: Vec<PathBuf>,
     /// The context, if there is one.
     pub context: Option<String>,
@@ -41,7 +41,7 @@ pub struct FixedConfig {
 }
 
 impl FixedConfig {
-    /// The configuration, to be read again.
+    /// Returns the equivalent [`KubeConfig`].
     #[must_use]
     pub fn config(&self) -> KubeConfig {
         let origin = match &self.files[..] {
@@ -55,33 +55,35 @@ impl FixedConfig {
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl KubeConfig {
-    /// Where other programs look: the files of `$KUBECONFIG` if it is set; else what a pod finds in its environment, if
-    /// this is one; else `~/.kube/config`.
+    /// Uses the default search order: the files of `$KUBECONFIG` if it is set; otherwise the
+    /// in-cluster configuration, in a pod; otherwise `~/.kube/config`.
     #[must_use]
     pub fn usual() -> Self {
         Self::default()
     }
 
-    /// What a pod finds: `$KUBERNETES_SERVICE_HOST`, `$KUBERNETES_SERVICE_PORT`, and the files of its service account.
+    /// Uses the in-cluster configuration: `$KUBERNETES_SERVICE_HOST`, `$KUBERNETES_SERVICE_PORT`,
+    /// and the files of the service account.
     #[must_use]
     pub fn in_cluster() -> Self {
         Self { origin: Origin::InCluster, context: None }
     }
 
-    /// A kubeconfig.
+    /// Uses one kubeconfig.
     #[must_use]
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self { origin: Origin::Files(vec![path.into()]), context: None }
     }
 
-    /// A context other than the current one. Without meaning in a pod.
+    /// Selects a context other than the current one. Has no effect in a pod.
     #[must_use]
     pub fn with_context(mut self, context: impl Into<String>) -> Self {
         self.context = Some(context.into());
         self
     }
 
-    /// Whether a connection can be made with what the names stand for now, without making one. Reads files.
+    /// Checks that the current configuration suffices for a connection, without connecting. Reads
+    /// files.
     ///
     /// # Errors
     /// [`KubeConfigError`]: there is no configuration, or it cannot be used.
@@ -91,7 +93,7 @@ impl KubeConfig {
         runtime.block_on(async { client(self.load().await?).map(drop) })
     }
 
-    /// The files that are meant now; `None` in a pod.
+    /// Returns the kubeconfig files; `None` in a pod.
     fn files(&self) -> Result<Option<Vec<PathBuf>>, KubeConfigError> {
         match &self.origin {
             Origin::InCluster => Ok(None),
@@ -107,8 +109,8 @@ impl KubeConfig {
         }
     }
 
-    /// What this stands for now, for who is to use the same at another time, in another place, when another context may be the
-    /// current one. Reads files.
+    /// Resolves the configuration for later use in another environment, where another context may
+    /// be the current one. Reads files.
     ///
     /// # Errors
     /// [`KubeConfigError`]: there is no configuration, or it cannot be used.
@@ -122,7 +124,7 @@ impl KubeConfig {
         let mut context = self.context.clone();
         for file in &files {
             if context.is_none() && file.exists() {
-                // The first that says so counts.
+                // The first file that sets it takes precedence.
                 context = Kubeconfig::read_from(file).map_err(|error| refused(file, &error))?.current_context;
             }
         }
@@ -136,7 +138,7 @@ impl KubeConfig {
             Some(files) => self.load_files(&files).await?,
         };
         config.connect_timeout = Some(CONNECT_TIMEOUT);
-        // Silence is noticed, and requests are repeated, where it is known what was asked.
+        // The callers handle silence and retries, because they depend on the request.
         config.read_timeout = None;
         config.default_retry = false;
         Ok(config)
@@ -144,7 +146,7 @@ impl KubeConfig {
 
     async fn load_files(&self, files: &[PathBuf]) -> Result<kube::Config, KubeConfigError> {
         let mut merged = Kubeconfig::default();
-        // As other programs do, missing files are passed over where there are several.
+        // Missing files are skipped if there are several, as kubectl does.
         let there: Vec<&PathBuf> = files.iter().filter(|file| files.len() == 1 || file.exists()).collect();
         let first = there.first().map_or_else(PathBuf::new, |file| PathBuf::clone(file));
         for file in there {
@@ -156,12 +158,12 @@ impl KubeConfig {
         let mut config =
             kube::Config::from_custom_kubeconfig(merged, &options).await.map_err(|error| refused(&first, &error))?;
         if config.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-            // The client logs the URLs that it asks for.
+            // The client logs the URLs of its requests.
             let why = "a user or password does not belong into the server's URL, where others can see it".to_owned();
             return Err(KubeConfigError::File { file: first, why });
         }
         if !has_proxy {
-            // One from the environment, which is not meant for this.
+            // A proxy from the environment is not meant for this connection.
             config.proxy_url = None;
         }
         Ok(config)
@@ -171,8 +173,8 @@ impl KubeConfig {
 impl FromStr for KubeConfig {
     type Err = KubeConfigError;
 
-    /// What follows `kubernetes:`. Nothing: [`KubeConfig::usual`]; `in-cluster`; otherwise the path of a kubeconfig.
-    /// `?context=NAME` may follow.
+    /// Parses the part after `kubernetes:`. Empty: [`KubeConfig::usual`]; `in-cluster`; otherwise
+    /// the path of a kubeconfig. `?context=NAME` may follow.
     ///
     /// ```
     /// use tortie_datastore::kubernetes::KubeConfig;
@@ -197,7 +199,7 @@ impl FromStr for KubeConfig {
     }
 }
 
-/// A client, which has not connected yet.
+/// Returns a client, which has not connected yet.
 pub(super) fn client(config: kube::Config) -> Result<kube::Client, KubeConfigError> {
     kube::Client::try_from(config).map_err(|error| KubeConfigError::Credentials(describe(&error)))
 }
@@ -209,7 +211,7 @@ fn in_cluster() -> Result<kube::Config, KubeConfigError> {
 fn refused(file: &Path, error: &kube::config::KubeconfigError) -> KubeConfigError {
     use kube::config::KubeconfigError as E;
     let why = match error {
-        // The parser shows the text around the error, which may be a token.
+        // The parser quotes the text around the error, which may be a token.
         E::Parse(_) => "is not a kubeconfig".to_owned(),
         error => error.to_string(),
     };

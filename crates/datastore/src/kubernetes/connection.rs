@@ -1,4 +1,4 @@
-//! Requests, and the connection on which they are made.
+//! Connection to the API server, and the requests on it.
 
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,12 @@ use super::config::KubeConfig;
 use super::error::{ApiError, KubeConfigError, describe};
 use super::json::MAX_OBJECT;
 
-/// How long an answer may take to begin, and to go on.
+/// Longest wait for the beginning of a response, and for each further part of it.
 pub(super) const ANSWER: Duration = Duration::from_secs(30);
-/// What the server says of a refusal is cut off here.
+/// Bytes of an error response after which it is cut off.
 const MAX_STATUS: usize = 64 << 10;
-/// How soon configuration is read again at the earliest after a failure that may have other causes.
+/// Minimum age of the configuration before it is read again after a failure that may have other
+/// causes.
 const RELOAD: Duration = Duration::from_secs(5);
 
 /// A request that can be repeated.
@@ -51,14 +52,14 @@ impl Call {
     }
 }
 
-/// The API server as it is configured now.
+/// Connection to the API server by the current configuration.
 #[derive(Debug)]
 pub(super) struct Connection {
     config: KubeConfig,
     current: Mutex<Option<Current>>,
 }
 
-/// What was made of the configuration when it was read last.
+/// Client made from the configuration that was read last.
 #[derive(Clone)]
 struct Current {
     client: kube::Client,
@@ -76,7 +77,7 @@ impl Connection {
         Self { config, current: Mutex::new(None) }
     }
 
-    /// Makes a request. The answer is one of success; its body has not been read.
+    /// Sends a request. Returns a successful response, whose body has not been read.
     pub(super) async fn send(&self, call: &Call) -> Result<Response<Body>, ApiError> {
         let mut again = true;
         loop {
@@ -84,7 +85,7 @@ impl Connection {
             let answer = match timeout(ANSWER, current.client.send(call.request()?)).await {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(error)) => {
-                    // Certificates may have been replaced, and addresses.
+                    // Certificates or addresses may have been replaced.
                     self.outdated(&current, RELOAD).await;
                     return Err(unreachable(&error));
                 }
@@ -102,7 +103,7 @@ impl Connection {
         }
     }
 
-    /// Makes a request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     pub(super) async fn ask(&self, call: &Call) -> Result<Vec<u8>, ApiError> {
         let mut body = self.send(call).await?.into_body();
         let mut bytes = Vec::new();
@@ -134,7 +135,7 @@ impl Connection {
         Ok(current.insert(Current { client, read: Instant::now() }).clone())
     }
 
-    /// What is configured is to be read again, if it is as old as this.
+    /// Discards the configuration that `seen` was made from, if it is at least this old.
     async fn outdated(&self, seen: &Current, age: Duration) {
         let mut current = self.current.lock().await;
         if current.as_ref().is_some_and(|current| current.read == seen.read && current.read.elapsed() >= age) {
@@ -143,13 +144,13 @@ impl Connection {
     }
 }
 
-/// Whether credentials that a plugin gave are no longer valid.
+/// Reports whether the credentials from a plugin have expired.
 fn has_expired(client: &kube::Client) -> bool {
     let Some(until) = client.valid_until() else { return false };
     std::time::SystemTime::from(*until) <= std::time::SystemTime::now()
 }
 
-/// The next bytes of an answer; `None` at its end.
+/// Returns the next bytes of a response; `None` at its end.
 pub(super) async fn next(body: &mut Body, silence: Duration) -> Result<Option<Bytes>, ApiError> {
     loop {
         match timeout(silence, body.frame()).await {
@@ -186,7 +187,7 @@ async fn refusal(answer: Response<Body>) -> ApiError {
     status(code, &bytes, header)
 }
 
-/// What a `Status` says, or whatever else was sent with an HTTP status.
+/// Converts a `Status` object, or any other error response, to an error.
 pub(super) fn status(code: u16, body: &[u8], retry_after: Option<u64>) -> ApiError {
     let status: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
     let text = |name: &str| status.get(name)?.as_str().map(|text| text.chars().take(1000).collect::<String>());

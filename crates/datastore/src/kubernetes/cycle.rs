@@ -1,4 +1,5 @@
-//! What to ask the API server next, to keep a copy of a list up to date. Pure: time and chance are arguments.
+//! Sequence of requests that keeps a copy of a list up to date. Pure: time and random numbers are
+//! arguments.
 
 use std::time::{Duration, Instant};
 
@@ -6,33 +7,34 @@ use super::error::ApiError;
 use super::timing::Timing;
 use crate::Backoff;
 
-/// Failures in a row to watch from one version, after which it is given up
+/// Consecutive failures to watch from one version, after which the version is given up
 /// (`libcalico-go/lib/backend/watchersyncer/watchercache.go`).
 const MAX_FAILURES: u32 = 5;
-/// As often a server that was away may refuse everything, as it does for some seconds while it has not read the roles that there are.
+/// Number of times that a server may refuse a request after it was unreachable. For some seconds
+/// after a start it refuses everything, until it has read the roles.
 const READS_ROLES: u32 = 3;
-/// A watch that lasted this long was none that failed.
+/// Duration after which an ended watch does not count as failed.
 const SOUND: Duration = Duration::from_secs(5);
 
-/// What to ask next.
+/// Next request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// All objects.
+    /// List all objects.
     List,
-    /// What has changed since this version.
+    /// Watch the changes since this version.
     Watch(String),
-    /// Whether the server is still as far as this version.
+    /// Check that the server has not fallen behind this version.
     Compare(String),
 }
 
-/// What follows from a failure.
+/// Consequence of a failure.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It means nothing.
+    /// None.
     Fine,
-    /// There are no objects of this kind, as there is no such kind.
+    /// The kind does not exist, so there are no objects of it.
     NotInstalled,
-    /// The server cannot be reached, or refuses.
+    /// The server is unreachable, or refuses the request.
     Unavailable,
 }
 
@@ -40,25 +42,27 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) struct Cycle {
     timing: Timing,
-    /// What is known; `None` if that has to be found out from the beginning.
+    /// Known version; `None` if a list is required.
     version: Option<String>,
-    /// Failures since something was heard from the server.
+    /// Failures since the last response.
     retry: Backoff,
     missing: Backoff,
     /// Failures to watch from the same version.
     failures: u32,
     listed: Option<Instant>,
-    /// Whether lists are asked for in one piece, because pages have expired again and again before they were read.
+    /// Whether lists are requested without pages, because pages have expired repeatedly before they
+    /// were read.
     whole: bool,
-    /// How many lists in a row have expired between two pages.
+    /// Number of consecutive lists that have expired between two pages.
     expired: u32,
-    /// Whether the server may be behind what it has told of, as with an etcd restored from a backup: the connection broke, or a watch
-    /// said nothing, not even how far the server is. To who watches from a version that is still to come a server says nothing for as
-    /// long as that takes.
+    /// Whether the server may be behind the known version, as with an etcd restored from a backup.
+    /// This is so if the connection broke, or a watch ended without any event or bookmark. A watch
+    /// from a version that the server has not reached yet stays silent until then.
     in_doubt: bool,
-    /// Whether the last failure was that there was no answer.
+    /// Whether the last failure was a missing response.
     is_away: bool,
-    /// How many times a server that was away may say that roles allow nothing before it is believed: it says so until it has read them.
+    /// Remaining number of `Forbidden` responses to tolerate after the server was unreachable: it
+    /// refuses everything until it has read the roles.
     reads_roles: u32,
 }
 
@@ -87,12 +91,12 @@ impl Cycle {
         }
     }
 
-    /// How many objects to ask for at a time; `None` for all.
+    /// Returns the number of objects in a page; `None` for all.
     pub(super) fn page(&self) -> Option<usize> {
         (!self.whole).then_some(self.timing.page)
     }
 
-    /// A list is about to be asked for. Says how long to wait before.
+    /// Begins a list; returns the pause before it.
     pub(super) fn begin_list(&mut self, now: Instant) -> Duration {
         let wait = match self.listed {
             Some(listed) => self.timing.resync.saturating_sub(now.saturating_duration_since(listed)),
@@ -102,7 +106,7 @@ impl Cycle {
         wait
     }
 
-    /// A list is complete. Says how long to wait.
+    /// Ends a complete list; returns the pause before the next request.
     pub(super) fn listed(&mut self, version: String) -> Duration {
         self.retry.succeed();
         self.missing.succeed();
@@ -112,14 +116,15 @@ impl Cycle {
         self.in_doubt = false;
         self.reads_roles = 0;
         if version.is_empty() || version == "0" {
-            // From there nothing can be watched.
+            // This version cannot be watched from.
             return self.timing.poll;
         }
         self.version = Some(version);
         Duration::ZERO
     }
 
-    /// A list could not be read; `continuing` if some pages of it had been. Says how long to wait.
+    /// Handles a failed list, `continuing` if some pages had been read; returns the pause before
+    /// the next request.
     pub(super) fn list_failed(&mut self, error: &ApiError, continuing: bool, chance: f64) -> (Duration, Verdict) {
         if error.is_not_found() && !continuing {
             self.retry.succeed();
@@ -135,7 +140,7 @@ impl Cycle {
         self.failed(error, chance)
     }
 
-    /// An object or a bookmark of this version has come.
+    /// Notes an object or a bookmark of this version.
     pub(super) fn progressed(&mut self, version: &str) {
         self.retry.succeed();
         self.failures = 0;
@@ -146,7 +151,8 @@ impl Cycle {
         }
     }
 
-    /// A watch has ended as it should after this time. Says how long to wait.
+    /// Handles the regular end of a watch after this time; returns the pause before the next
+    /// request.
     pub(super) fn watch_ended(&mut self, lasted: Duration, heard: bool, chance: f64) -> Duration {
         if heard || lasted >= SOUND.min(self.timing.watch / 2) {
             self.in_doubt = !heard;
@@ -156,8 +162,9 @@ impl Cycle {
         self.retry.fail(chance)
     }
 
-    /// The server has said which version is its newest. Says whether that is behind what it has told of before, so that everything
-    /// is to be listed again. Versions are numbers that grow; others are not compared.
+    /// Handles the newest version of the server. Returns whether it is older than the known
+    /// version, so that everything has to be listed again. Versions are compared as increasing
+    /// numbers; other versions are not compared.
     pub(super) fn compared(&mut self, newest: &str) -> bool {
         self.in_doubt = false;
         let number = |version: &str| version.parse::<u64>().ok();
@@ -170,24 +177,25 @@ impl Cycle {
         is_behind
     }
 
-    /// It has not said so. Says how long to wait.
+    /// Handles a failed comparison; returns the pause before the next request.
     pub(super) fn compare_failed(&mut self, error: &ApiError, chance: f64) -> (Duration, Verdict) {
         let answer = self.watch_failed(error, chance);
         if error.is_forbidden() && answer.1 == Verdict::Unavailable {
-            // Who may not list can go on as before.
+            // A client without permission to list continues with the watch.
             self.in_doubt = false;
         }
         answer
     }
 
-    /// A watch could not be begun, or broke. Says how long to wait.
+    /// Handles a watch that could not be started, or broke; returns the pause before the next
+    /// request.
     pub(super) fn watch_failed(&mut self, error: &ApiError, chance: f64) -> (Duration, Verdict) {
         if error.is_expired() {
             self.version = None;
             return (Duration::ZERO, Verdict::Fine);
         }
         match error {
-            // Either way, a list tells more.
+            // A list shows whether the kind is gone or only the watch failed.
             ApiError::Status { code: 404, .. } => {
                 self.version = None;
                 return (Duration::ZERO, Verdict::Fine);
@@ -197,14 +205,14 @@ impl Cycle {
                 return (self.timing.poll, Verdict::Fine);
             }
             ApiError::Silent(_) if self.failures == 0 => {
-                // Nothing may have happened; a comparison and a new watch will tell.
+                // The watch may just have had no events; a comparison and a new watch will show.
                 self.in_doubt = true;
                 self.failures = 1;
                 return (Duration::ZERO, Verdict::Fine);
             }
-            // As good a version as any other, once there is a server again that is as far.
+            // The version stays valid once a server responds that has reached it.
             ApiError::Silent(_) | ApiError::Unreachable(_) => self.in_doubt = true,
-            // Only a list fails by other versions.
+            // `OtherVersions` occurs only with lists.
             ApiError::Config(_) | ApiError::OtherVersions { .. } | ApiError::Status { code: 401 | 403 | 429, .. } => {}
             ApiError::Status { .. } | ApiError::TooLarge(_) | ApiError::Malformed(_) => {
                 self.failures += 1;
@@ -220,7 +228,7 @@ impl Cycle {
     fn failed(&mut self, error: &ApiError, chance: f64) -> (Duration, Verdict) {
         let is_away = matches!(error, ApiError::Unreachable(_) | ApiError::Silent(_));
         if std::mem::replace(&mut self.is_away, is_away) && error.code().is_some() {
-            // Long pauses are for servers that are away.
+            // Long pauses are for unreachable servers only.
             self.retry.succeed();
         }
         if is_away {

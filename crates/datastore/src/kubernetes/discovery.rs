@@ -1,4 +1,4 @@
-//! Finding out by which API Calico's own kinds are read.
+//! Discovery of the API by which Calico's own kinds are read.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -13,14 +13,15 @@ use super::timing::Timing;
 use crate::Backoff;
 use crate::backoff::chance;
 
-/// Asks the server, on a thread of its own, until it has Calico's kinds. Dropping it ends that.
+/// Queries the server, on a separate thread, until it has Calico's kinds. Dropping it ends the
+/// queries.
 #[derive(Debug)]
 pub(super) struct Discovery {
     answers: Receiver<Answer>,
     _alive: Sender<()>,
 }
 
-/// What is known of the server: whether it has Calico's kinds, and by which API.
+/// The API by which the server has Calico's kinds; `None` if it does not have them.
 pub(super) type Answer = Result<Option<CalicoApi>, ApiError>;
 
 impl Discovery {
@@ -50,13 +51,13 @@ impl Discovery {
         Ok(Self { answers, _alive: alive })
     }
 
-    /// What was found since this was last called, the latest.
+    /// Returns the latest answer since the last call.
     pub(super) fn answer(&self) -> Option<Answer> {
         self.answers.try_iter().last()
     }
 }
 
-/// Whether the time has passed, and nothing else has ended the waiting.
+/// Waits; returns true after the pause, and false if the [`Discovery`] was dropped before.
 fn waits(ended: &Receiver<()>, pause: Duration) -> bool {
     ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout)
 }

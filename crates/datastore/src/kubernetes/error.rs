@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of configuration and requests.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,28 +6,28 @@ use std::time::Duration;
 use kube::client::AuthError;
 use tortie_model::{Cause, with_causes};
 
-/// What is wrong with a configuration. No variant has a secret in it.
+/// Error in a configuration. No variant contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KubeConfigError {
-    /// What follows `kubernetes:` is none of `[KUBECONFIG][?context=NAME]` and `in-cluster`.
+    /// The text after `kubernetes:` is none of `[KUBECONFIG][?context=NAME]` and `in-cluster`.
     #[error("`{0}` is not known after `?`; `context=NAME` is")]
     Option(String),
-    /// No configuration was named, and none is where one is looked for.
+    /// No configuration was named, and none exists in the default places.
     #[error("no kubeconfig: $KUBECONFIG is not set, this is no pod, and there is no ~/.kube/config")]
     None,
     /// A kubeconfig cannot be used.
     #[error("kubeconfig {}: {why}", .file.display())]
     File {
-        /// Which one.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// What a pod finds in its environment and file system cannot be used.
+    /// The environment or files of a pod cannot be used.
     #[error("the in-cluster configuration cannot be used")]
     InCluster(#[source] Cause),
-    /// The system has no means to read it.
+    /// No runtime for reading the configuration can be started.
     #[error("the configuration cannot be read, as no runtime can be started")]
     Runtime(#[source] Cause),
     /// Certificates, keys or tokens cannot be used.
@@ -35,29 +35,29 @@ pub enum KubeConfigError {
     Credentials(String),
 }
 
-/// Why the API server did not do what it was asked to.
+/// Reason why a request to the API server failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApiError {
-    /// The configuration cannot be used, or no longer.
+    /// The configuration cannot be used, or not any more.
     #[error(transparent)]
     Config(#[from] KubeConfigError),
     /// There is no connection, or it broke.
     #[error("the API server cannot be reached: {0}")]
     Unreachable(String),
-    /// There was no answer, or no more of it, for this long.
+    /// There was no response, or no further part of it, for this long.
     #[error("the API server was silent for {} s", .0.as_secs())]
     Silent(Duration),
-    /// It refused; the fields are those of `Status` of `meta/v1`.
+    /// The server refused; the fields are those of `Status` of `meta/v1`.
     #[error("{message} ({code} {reason})")]
     Status {
         /// The HTTP status.
         code: u16,
         /// One word, such as `Conflict`.
         reason: String,
-        /// For people.
+        /// Message for people.
         message: String,
-        /// When to ask again at the earliest.
+        /// Minimum wait before the next attempt.
         retry_after: Option<Duration>,
     },
     /// The server has a kind only in versions that are not read.
@@ -70,16 +70,16 @@ pub enum ApiError {
         /// The version that is read.
         supported: &'static str,
     },
-    /// The answer, or one object in it, is larger than anything that could be meant.
+    /// The response, or one object in it, is larger than the limit.
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
-    /// The answer is not what was asked for.
+    /// The response does not match the request.
     #[error("the answer makes no sense")]
     Malformed(#[source] Cause),
 }
 
 impl ApiError {
-    /// The HTTP status; `None` if there was no answer.
+    /// Returns the HTTP status; `None` if there was no response.
     #[must_use]
     pub fn code(&self) -> Option<u16> {
         match self {
@@ -88,31 +88,31 @@ impl ApiError {
         }
     }
 
-    /// Whether there is no such object, or no such kind.
+    /// Reports whether the object or its kind does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(404)
     }
 
-    /// Whether the object has changed since the version that the request was made from.
+    /// Reports whether the object has changed since the version that the request was based on.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Status { code: 409, reason, .. } if reason != "AlreadyExists")
     }
 
-    /// Whether an object of this name is there already.
+    /// Reports whether an object of this name exists already.
     #[must_use]
     pub fn is_already_exists(&self) -> bool {
         matches!(self, Self::Status { code: 409, reason, .. } if reason == "AlreadyExists")
     }
 
-    /// Whether roles do not allow it.
+    /// Reports whether RBAC does not permit the request.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
         self.code() == Some(403)
     }
 
-    /// Whether the version that was asked for is no longer, or not yet, to be had.
+    /// Reports whether the requested version has expired, or the server has not reached it yet.
     #[must_use]
     pub fn is_expired(&self) -> bool {
         match self {
@@ -120,20 +120,22 @@ impl ApiError {
                 *code == 410
                     || reason == "Expired"
                     || reason == "Gone"
-                    // The server has gone back behind what it told before; older ones say so by the message alone.
+                    // The server is behind a version that it sent earlier; older releases report
+                    // this by the message alone.
                     || *code == 504 && message.contains("Too large resource version")
             }
             _ => false,
         }
     }
 
-    /// Whether the answer stays the same until somebody changes a configuration, credentials or rights.
+    /// Reports whether the request will be refused until the configuration, credentials or
+    /// permissions change.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Config(_) | Self::Status { code: 401 | 403, .. })
     }
 
-    /// When to ask again at the earliest, as the server wishes.
+    /// Returns the minimum wait before the next attempt, as requested by the server.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -146,7 +148,7 @@ impl ApiError {
 /// Returns the text of an error and of its causes, without the output of a credential plugin.
 pub(super) fn describe(error: &kube::Error) -> String {
     match error {
-        // The error's own text would show the plugin's arguments and environment.
+        // The error's own text would contain the plugin's arguments and environment.
         kube::Error::Auth(AuthError::AuthExecRun { out, .. }) => {
             format!("the credential plugin failed: {}", out.status)
         }

@@ -1,4 +1,4 @@
-//! The history of what people write, as it is heard of an API server.
+//! History of user-written resources of an API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,15 +16,15 @@ use crate::history::{HistorySettings, HistoryWriter, Origin, resource_path};
 /// Namespace and name of an object.
 type Place = (String, String);
 
-/// Tells the history what is heard.
+/// Passes received objects to the history.
 #[derive(Debug)]
 pub(super) struct Recording {
     config: KubeConfig,
     settings: HistorySettings,
     writer: Writer,
-    /// What is there, by the kind of its list.
+    /// Existing objects, by the kind of their list.
     known: BTreeMap<ResourceKind, BTreeMap<Place, ResourceKey>>,
-    /// What was there before a list, and is not in it so far.
+    /// Objects that existed before a list and have not occurred in it yet.
     missing: BTreeMap<ResourceKind, BTreeSet<Place>>,
     is_whole: bool,
 }
@@ -34,7 +34,7 @@ enum Writer {
     /// Not needed yet.
     Waiting,
     Started(HistoryWriter),
-    /// There is none; that has been logged.
+    /// It could not be started; that has been logged.
     Failed,
 }
 
@@ -44,7 +44,7 @@ impl Recording {
         Self { config, settings, writer: Writer::Waiting, known, missing, is_whole: false }
     }
 
-    /// Takes what a list of this kind has told.
+    /// Processes an event of a list of this kind.
     pub(super) fn hear(&mut self, kind: Kind, event: &Event) {
         let Some(kind) = ResourceKind::in_kubernetes(kind).filter(is_recorded) else { return };
         match event {
@@ -66,7 +66,7 @@ impl Recording {
         }
     }
 
-    /// Everything has been told.
+    /// Notes that every kind has been listed.
     pub(super) fn complete(&mut self) {
         self.start();
         if let (Writer::Started(writer), false) = (&mut self.writer, self.is_whole) {
@@ -75,7 +75,7 @@ impl Recording {
         self.is_whole = true;
     }
 
-    /// Begins where the server has answered: by then it is known which one it is.
+    /// Starts the writer. This happens after the first response, when the server is known.
     fn start(&mut self) {
         if !matches!(self.writer, Writer::Waiting) {
             return;
@@ -127,7 +127,8 @@ fn is_recorded(kind: &ResourceKind) -> bool {
     ResourceKey::new(*kind, namespace, "n").is_ok_and(|key| resource_path(&key).is_some())
 }
 
-/// What people would write of an object of the API server, in either form of Calico's kinds.
+/// Converts an object of the API server, of either API of Calico's kinds, to the form that a user
+/// would write.
 fn as_written(key: &ResourceKey, object: Value) -> Result<Value, ObjectError> {
     let is_annotated = object.get("apiVersion").is_some_and(|version| version == custom::API_VERSION);
     if is_annotated { custom::from_custom(key, object) } else { custom::from_plain(key, object) }

@@ -1,16 +1,17 @@
-//! JSON in pieces: objects are cut out of a stream without reading the stream, or the objects, as a whole.
+//! JSON in pieces: objects are extracted from a stream without buffering the stream or parsing the
+//! objects.
 
 use std::borrow::Cow;
 
 use super::error::ApiError;
 
-/// The largest object that is accepted. The API server refuses requests of more than 3 MiB.
+/// Largest accepted object in bytes. The API server refuses requests of more than 3 MiB.
 pub(super) const MAX_OBJECT: usize = 8 << 20;
-/// How much a list may say besides its items.
+/// Limit of a list's size without its items, in bytes.
 const MAX_HEAD: usize = 1 << 20;
 const MAX_DEPTH: usize = 512;
 
-/// How deep the reader is within brackets, and whether within a text.
+/// Depth of the reader within brackets, and whether it is within a string.
 #[derive(Debug, Default)]
 struct Nesting {
     depth: usize,
@@ -67,7 +68,8 @@ impl Collector {
         self.object.is_empty()
     }
 
-    /// Takes bytes of an object that has begun, or begins with them, from the front; gives it back when it is complete.
+    /// Consumes bytes of the current object, or begins one with them; returns it when it is
+    /// complete.
     fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<String>, ApiError> {
         let mut used = 0;
         let mut complete = false;
@@ -89,14 +91,14 @@ impl Collector {
     }
 }
 
-/// Objects one after the other, with blanks between: what a watch sends.
+/// Stream of objects separated by white space, as a watch sends it.
 #[derive(Debug, Default)]
 pub(super) struct ObjectStream {
     collector: Collector,
 }
 
 impl ObjectStream {
-    /// Takes bytes from the front until an object is complete, or there are no more.
+    /// Consumes bytes until an object is complete, or there are no more.
     pub(super) fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<String>, ApiError> {
         if self.collector.is_empty() {
             let blank = bytes.iter().take_while(|byte| is_blank(**byte)).count();
@@ -111,13 +113,13 @@ impl ObjectStream {
     }
 }
 
-/// The items of a list; what else the list says is kept for the end.
+/// The items of a list. The rest of the list is collected for [`ListItems::finish`].
 #[derive(Debug, Default)]
 pub(super) struct ListItems {
     nesting: Nesting,
     /// The list without its items.
     head: Vec<u8>,
-    /// Where in `head` the text that is read, or was read last, begins.
+    /// Index in `head` at which the current or last string begins.
     text: usize,
     place: Place,
     item: Collector,
@@ -133,7 +135,7 @@ enum Place {
 }
 
 impl ListItems {
-    /// Takes bytes from the front until an item is complete, or there are no more.
+    /// Consumes bytes until an item is complete, or there are no more.
     pub(super) fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<String>, ApiError> {
         while let Some((&byte, rest)) = bytes.split_first() {
             if self.place == Place::Items {
@@ -188,41 +190,40 @@ impl ListItems {
         Ok(())
     }
 
-    /// The `apiVersion` and the kind of the items, if the list has said so already.
+    /// Returns the `apiVersion` and the kind of the items, if the list has stated them before.
     pub(super) fn implied(&self) -> Option<(String, String)> {
         let head = std::str::from_utf8(&self.head).ok()?;
         let kind = text_field(head, "kind")?.strip_suffix("List")?.to_owned();
         Some((text_field(head, "apiVersion")?.into_owned(), kind))
     }
 
-    /// The list without its items, once there are no more bytes.
+    /// Returns the fields of the list besides its items, once there are no more bytes.
     pub(super) fn finish(self) -> Result<ListHead, ApiError> {
         if self.nesting.depth != 0 || self.head.is_empty() {
             return Err(malformed("a list ends in the middle"));
         }
         let head = utf8(self.head)?;
-        // The grammar is checked here, where items are no part of it.
-        let head: serde_json::Value =
-            serde_json::from_str(&head).map_err(|_| malformed("what should be a list is not JSON"))?;
+        // The syntax of the list without its items is checked here.
+        let head: serde_json::Value = serde_json::from_str(&head).map_err(|_| malformed("a list is not JSON"))?;
         let text = |pointer: &str| head.pointer(pointer).and_then(serde_json::Value::as_str);
         if !text("/kind").is_some_and(|kind| kind.ends_with("List")) {
-            return Err(malformed("what should be a list is none"));
+            return Err(malformed("the kind of a list does not end with List"));
         }
         let metadata = |pointer| text(pointer).unwrap_or_default().to_owned();
         Ok(ListHead { version: metadata("/metadata/resourceVersion"), more: metadata("/metadata/continue") })
     }
 }
 
-/// What a list says besides its items.
+/// Fields of a list besides its items.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ListHead {
-    /// The version that it shows.
+    /// The version of the list.
     pub(super) version: String,
-    /// By which to ask for the next page; empty if there is none.
+    /// The continue token of the next page; empty if there is none.
     pub(super) more: String,
 }
 
-/// The fields of an object, with their values as they are written; up to where it is not JSON.
+/// Returns the fields of an object with their unparsed values, up to the first syntax error.
 pub(super) fn fields(object: &str) -> Fields<'_> {
     let text = object.trim_start();
     Fields { rest: text.strip_prefix('{').unwrap_or_default() }
@@ -245,7 +246,7 @@ impl<'t> Iterator for Fields<'t> {
     }
 }
 
-/// The value with which the text begins.
+/// Returns the value with which the text begins.
 fn value(text: &str) -> Option<&str> {
     let mut nesting = Nesting::default();
     let opens = matches!(text.as_bytes().first(), Some(b'{' | b'[' | b'"'));
@@ -261,12 +262,12 @@ fn value(text: &str) -> Option<&str> {
     None
 }
 
-/// The value of a field as it is written.
+/// Returns the unparsed value of a field.
 pub(super) fn field<'t>(object: &'t str, name: &str) -> Option<&'t str> {
     fields(object).find(|(field, _)| *field == name).map(|(_, value)| value)
 }
 
-/// The text of a field.
+/// Returns the text of a field.
 pub(super) fn text_field<'t>(object: &'t str, name: &str) -> Option<Cow<'t, str>> {
     let value = field(object, name)?;
     let inner = value.strip_prefix('"')?.strip_suffix('"')?;

@@ -1,14 +1,15 @@
-//! What an agent needs of an API server.
+//! Kinds of objects that an agent reads from an API server.
 
 use tortie_resources::manifest::{Kind, Options};
 use tortie_resources::stored::ResourceKind;
 
 use super::resource::ApiResource;
 
-/// The group of the policies of who administers a cluster.
+/// Group of the cluster administrators' policies.
 const ADMIN: &str = "policy.networking.k8s.io";
 
-/// Kinds of Kubernetes. Those of the last group are installed where somebody wants them.
+/// Kinds of Kubernetes. Those of the last group are custom resources, which a cluster need not
+/// have.
 const KUBERNETES: [(ApiResource, Kind); 10] = [
     (ApiResource::NAMESPACES, Kind::Namespace),
     (ApiResource::SERVICE_ACCOUNTS, Kind::ServiceAccount),
@@ -22,8 +23,9 @@ const KUBERNETES: [(ApiResource, Kind); 10] = [
     (ApiResource::new(ADMIN, "v1alpha1", "baselineadminnetworkpolicies"), Kind::BaselineAdminNetworkPolicy),
 ];
 
-/// Kinds of Calico that it keeps as custom resources; pods stand for workload endpoints, nodes for nodes, and namespaces
-/// and service accounts for profiles (`libcalico-go/lib/backend/syncersv1/felixsyncer/felixsyncerv1.go`).
+/// Kinds that Calico stores as custom resources. Workload endpoints derive from pods, nodes from
+/// nodes, and profiles from namespaces and service accounts
+/// (`libcalico-go/lib/backend/syncersv1/felixsyncer/felixsyncerv1.go`).
 const CALICO: [(&str, Kind); 13] = [
     ("clusterinformations", Kind::ClusterInformation),
     ("felixconfigurations", Kind::FelixConfiguration),
@@ -40,7 +42,7 @@ const CALICO: [(&str, Kind); 13] = [
     ("ippools", Kind::IpPool),
 ];
 
-/// Kinds of Calico that are only passed on.
+/// Calico's kinds that are only passed on.
 const CALICO_PASSTHROUGH: [(&str, Kind); 5] = [
     ("bgppeers", Kind::BgpPeer),
     ("ipamblocks", Kind::IpamBlock),
@@ -49,19 +51,20 @@ const CALICO_PASSTHROUGH: [(&str, Kind); 5] = [
     ("caliconodestatuses", Kind::CalicoNodeStatus),
 ];
 
-/// Other kinds that are only passed on. `KubeVirt` is installed where somebody wants it.
+/// Other kinds that are only passed on. A cluster need not have `KubeVirt`.
 const PASSTHROUGH: [(ApiResource, Kind); 1] = [(
     ApiResource::new("kubevirt.io", "v1", "virtualmachineinstancemigrations"),
     Kind::VirtualMachineInstanceMigration,
 )];
 
-/// The kinds that are read from the beginning.
+/// Returns the kinds that are read from the start.
 pub(super) fn kinds(options: &Options) -> impl Iterator<Item = (ApiResource, Kind)> + use<> {
     let (syncer, block_source) = (options.syncer, options.block_source);
     KUBERNETES.into_iter().chain(PASSTHROUGH).filter(move |(_, kind)| syncer.takes(*kind, block_source))
 }
 
-/// Where objects of this kind are; `None` if Kubernetes has something else in place of them, such as pods for workload endpoints.
+/// Returns the API resource of this kind; `None` if Kubernetes has another kind instead, such as
+/// pods for workload endpoints.
 pub(super) fn api_resource(kind: ResourceKind, calico: CalicoApi) -> Option<ApiResource> {
     match kind {
         ResourceKind::Node | ResourceKind::Profile | ResourceKind::WorkloadEndpoint => None,
@@ -69,7 +72,7 @@ pub(super) fn api_resource(kind: ResourceKind, calico: CalicoApi) -> Option<ApiR
             let is_it = |(_, read): &&(ApiResource, Kind)| ResourceKind::in_kubernetes(*read) == Some(kind);
             KUBERNETES.iter().find(is_it).map(|(resource, _)| *resource)
         }
-        // The other form of it has a name of its own.
+        // It has another name in that API.
         ResourceKind::IpamConfiguration if calico == CalicoApi::CrdV1 => {
             Some(calico.resource(ResourceKind::IpamConfig.plural()))
         }
@@ -77,23 +80,23 @@ pub(super) fn api_resource(kind: ResourceKind, calico: CalicoApi) -> Option<ApiR
     }
 }
 
-/// The kinds of what people write that are read from the beginning, or once Calico's are installed.
+/// Returns the user-written kinds that an agent reads, including Calico's.
 pub(super) fn written_kinds() -> impl Iterator<Item = ResourceKind> {
     let kinds = KUBERNETES.iter().map(|(_, kind)| *kind).chain(CALICO.iter().map(|(_, kind)| *kind));
     kinds.filter_map(ResourceKind::in_kubernetes).filter(|kind| !matches!(kind, ResourceKind::ClusterInformation))
 }
 
-/// The API by which Calico's own kinds are read.
+/// API of Calico's own kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CalicoApi {
-    /// Custom resources in a form of storage.
+    /// Custom resources in Calico's storage form.
     CrdV1,
-    /// Custom resources as people write them.
+    /// Custom resources in the form that users write.
     V3,
 }
 
 impl CalicoApi {
-    /// The group and version, for messages.
+    /// Returns the group and version, for messages.
     pub(super) fn group_version(self) -> &'static str {
         match self {
             Self::CrdV1 => "crd.projectcalico.org/v1",
@@ -101,14 +104,14 @@ impl CalicoApi {
         }
     }
 
-    /// Which one, by the groups that a server has. If it has both, one is a view of the other
-    /// (`libcalico-go/lib/backend/k8s/discovery.go`).
+    /// Returns the API to read, by the groups of a server. If it has both, one is a view of the
+    /// other (`libcalico-go/lib/backend/k8s/discovery.go`).
     pub(super) fn of(groups: &[String]) -> Option<Self> {
         let has = |api: Self| groups.iter().any(|group| group == api.group());
         [Self::CrdV1, Self::V3].into_iter().find(|api| has(*api))
     }
 
-    /// A kind of Calico.
+    /// Returns the API resource of a kind of Calico.
     pub(super) fn resource(self, plural: &'static str) -> ApiResource {
         ApiResource::new(self.group(), self.version(), plural)
     }
@@ -127,7 +130,7 @@ impl CalicoApi {
         }
     }
 
-    /// The kinds that are read by this API.
+    /// Returns the kinds that are read by this API.
     pub(super) fn kinds(self, options: &Options) -> impl Iterator<Item = (ApiResource, Kind)> + use<> {
         let (syncer, block_source) = (options.syncer, options.block_source);
         let takes = move |kind: Kind| syncer.takes(kind, block_source);

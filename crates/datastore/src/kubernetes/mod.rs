@@ -1,15 +1,14 @@
-//! The API server of Kubernetes: a client of our own that hides everybody else's, lists that stay up to date, and
-//! a source of updates.
+//! The API server of Kubernetes: a client, lists that stay up to date, and a source of updates.
 //!
-//! * [`KubeConfig`]: where the API server is and who we are there.
-//! * [`Client`]: objects one by one, as JSON.
-//! * [`Reflector`]: all objects of some kinds, and what changes.
-//! * [`ServiceEndpoints`]: where the pods behind a Service are.
-//! * [`KubernetesSource`]: what an agent needs of them, as updates.
+//! * [`KubeConfig`]: address and credentials of the API server.
+//! * [`Client`]: single objects, as JSON.
+//! * [`Reflector`]: all objects of some kinds, and their changes.
+//! * [`ServiceEndpoints`]: addresses of the pods behind a Service.
+//! * [`KubernetesSource`]: the objects that an agent needs, as updates.
 //! * [`KubernetesStore`]: single resources of Calico, and policies of Kubernetes, read and written.
 //!
-//! Nothing in a signature here is a type of the client that is used underneath. All methods are synchronous; I/O happens
-//! on a thread that a [`Client`] owns.
+//! No signature contains a type of the underlying client library. All methods are synchronous; I/O
+//! happens on a thread that a [`Client`] owns.
 
 mod client;
 mod config;

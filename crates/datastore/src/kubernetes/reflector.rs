@@ -1,4 +1,4 @@
-//! All objects of some kinds, and what changes.
+//! All objects of some kinds, and their changes.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,10 +22,10 @@ use super::versions;
 use crate::backoff::chance;
 use crate::source::LIFE;
 
-/// How many KiB may wait for the consumer.
+/// Limit of the events queued for the consumer, in KiB.
 const WAITING: u32 = 16 << 10;
 
-/// Which objects.
+/// Selection of objects to list and watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListWatch {
     /// Their kind.
@@ -39,7 +39,7 @@ pub struct ListWatch {
 }
 
 impl ListWatch {
-    /// All objects of a kind.
+    /// Selects all objects of a kind.
     #[must_use]
     pub fn all(resource: ApiResource) -> Self {
         Self { resource, namespace: String::new(), labels: String::new(), fields: String::new() }
@@ -60,43 +60,43 @@ impl ListWatch {
     }
 }
 
-/// What is told of a kind. Until the first [`Event::End`] nothing is known; afterwards what was told holds until
-/// something else is told, however long the server is away.
+/// Event of a list. Until the first [`Event::End`] the objects are incomplete. Afterwards they stay
+/// valid until another event changes them, even while the server is unreachable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// All objects will be told, or told again. A list that fails in the middle restarts with this.
+    /// All objects follow, perhaps again. A list that fails halfway restarts with this.
     Begin,
     /// An object of a list, as JSON, with its `apiVersion` and `kind`.
     Item(String),
-    /// The list is complete: what was told before and not since [`Event::Begin`] is gone.
+    /// The list is complete: objects that were not sent since [`Event::Begin`] are gone.
     End,
     /// An object is new or different, as JSON.
     Changed(String),
     /// An object is gone.
     Deleted(ObjectMeta),
-    /// The server has no such kind. Where objects of it had been told they are not gone by that, as servers that start
-    /// forget kinds for a while. The kind is looked for again every now and then, and [`Event::Begin`] says that it was
-    /// found.
+    /// The server does not have the kind. Objects of it that were sent before do not count as
+    /// deleted, because a starting server lacks kinds for a while. The server is queried for the
+    /// kind regularly; [`Event::Begin`] follows once it has it.
     NotInstalled,
-    /// The server cannot be reached, or does not answer as it should; it is asked again and again.
+    /// The server is unreachable, or its response is invalid; requests are repeated.
     Unavailable(ApiError),
-    /// The server answers again.
+    /// The server responds again.
     Available,
 }
 
-/// What identifies an object.
+/// Identity and version of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct ObjectMeta {
-    /// The namespace; empty if it belongs to none.
+    /// The namespace; empty for a cluster-scoped object.
     pub namespace: String,
     /// The name.
     pub name: String,
-    /// The version, which means something to the server alone.
+    /// The version, which is opaque to clients.
     pub resource_version: String,
 }
 
 impl ObjectMeta {
-    /// What a JSON object says of itself; `None` if it has no name.
+    /// Reads the metadata of a JSON object; `None` if it has no name.
     #[must_use]
     pub fn read(object: &str) -> Option<Self> {
         let metadata = field(object, "metadata")?;
@@ -106,19 +106,19 @@ impl ObjectMeta {
     }
 }
 
-/// What [`Reflector::recv`] found.
+/// Result of [`Reflector::recv`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Something was told of the list with this number.
+    /// An event of the list with this number.
     Event(usize, Event),
     /// [`Waker::wake`] was called.
     Woken,
-    /// Nothing was told in time.
+    /// No event arrived in time.
     TimedOut,
 }
 
-/// Keeps a consumer up to date with all objects of some kinds. Each kind is listed, in pages, and then watched, on its
-/// own connection. Dropping it ends that.
+/// Keeps a consumer up to date with all objects of some kinds. Each kind is listed, in pages, and
+/// then watched, on a separate connection. Dropping the reflector ends that.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -143,7 +143,7 @@ pub struct Reflector {
     client: Client,
     timing: Timing,
     tasks: Vec<JoinHandle<()>>,
-    /// Sets `is_alive` again and again, unless the runtime is stuck.
+    /// Task that sets `is_alive` regularly, unless the runtime is stuck.
     heart: Option<JoinHandle<()>>,
     is_alive: Arc<AtomicBool>,
     room: Arc<Semaphore>,
@@ -164,21 +164,21 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Does so. Never blocks for long.
+    /// Makes [`Reflector::recv`] return. Never blocks for long.
     pub fn wake(&self) {
-        // Fails if the reflector is gone, and with it who would wait.
+        // Fails if the reflector has been dropped, so that no thread waits.
         let _ = self.sender.lock().unwrap_or_else(PoisonError::into_inner).send(Letter::Wake);
     }
 }
 
 impl Reflector {
-    /// Nothing is listed yet.
+    /// Returns a reflector without lists.
     #[must_use]
     pub fn new(client: &Client) -> Self {
         Self::with_timing(client, Timing::default())
     }
 
-    /// As [`Reflector::new`], at another pace.
+    /// As [`Reflector::new`], with other intervals.
     #[must_use]
     pub fn with_timing(client: &Client, timing: Timing) -> Self {
         let (sender, receiver) = channel();
@@ -195,7 +195,7 @@ impl Reflector {
         Self { client: client.clone(), timing, tasks: Vec::new(), heart, is_alive, room, sender, receiver }
     }
 
-    /// Begins to follow one more list; its number is how many there were before.
+    /// Adds a list; returns its number, which is the number of earlier lists.
     pub fn add(&mut self, list: ListWatch) -> usize {
         let number = self.tasks.len();
         let outbox = EventSender { list: number, room: Arc::clone(&self.room), sender: self.sender.clone() };
@@ -216,11 +216,11 @@ impl Reflector {
         number
     }
 
-    /// Waits for what is told next, at most this long if a time is given.
+    /// Waits for the next event, up to `timeout` if one is given.
     #[must_use]
     pub fn recv(&self, timeout: Option<Duration>) -> Received {
         let letter = match timeout {
-            // It cannot end: there is always the reflector's own sender.
+            // The channel cannot close, because the reflector itself holds a sender.
             None => self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(timeout) => self.receiver.recv_timeout(timeout),
         };
@@ -231,12 +231,12 @@ impl Reflector {
         }
     }
 
-    /// Whether every list is still followed and the runtime has run since the last call.
+    /// Reports whether every list is still followed and the runtime has run since the last call.
     pub(super) fn take_life(&self) -> bool {
         self.is_alive.swap(false, Ordering::Relaxed) && !self.tasks.iter().any(JoinHandle::is_finished)
     }
 
-    /// Something by which another thread can make [`Reflector::recv`] return.
+    /// Returns a handle by which another thread can make [`Reflector::recv`] return.
     #[must_use]
     pub fn waker(&self) -> Waker {
         Waker { sender: Arc::new(Mutex::new(self.sender.clone())) }
@@ -251,7 +251,7 @@ impl Drop for Reflector {
     }
 }
 
-/// Nobody takes what is told.
+/// The reflector was dropped, so that events have no receiver.
 struct Gone;
 
 struct EventSender {
@@ -261,7 +261,7 @@ struct EventSender {
 }
 
 impl EventSender {
-    /// Tells, once there is room.
+    /// Sends an event, once there is space in the queue.
     async fn tell(&self, event: Event) -> Result<(), Gone> {
         let size = match &event {
             Event::Item(object) | Event::Changed(object) => object.len() >> 10,
@@ -273,7 +273,7 @@ impl EventSender {
     }
 }
 
-/// Why a list or a watch ended early.
+/// Reason why a list or a watch ended early.
 enum Broken {
     Failed(ApiError),
     Gone,
@@ -291,16 +291,15 @@ impl From<Gone> for Broken {
     }
 }
 
-/// Follows one list.
 struct Follower {
     connection: Arc<Connection>,
     cycle: Cycle,
     timing: Timing,
     list: ListWatch,
     outbox: EventSender,
-    /// What was told of last as a reason for being unavailable.
+    /// The error that was last reported as [`Event::Unavailable`].
     of_object: Option<ApiError>,
-    /// Whether it was told that there is no such kind.
+    /// Whether [`Event::NotInstalled`] was sent.
     missing: bool,
 }
 
@@ -338,7 +337,7 @@ impl Follower {
         Ok(pause)
     }
 
-    /// Tells all objects; gives back the version that they are of.
+    /// Sends all objects; returns the version of the list.
     async fn read_pages(&mut self, pages: &mut usize) -> Result<String, Broken> {
         let limit = self.cycle.page().map(|limit| limit.to_string()).unwrap_or_default();
         let mut more = String::new();
@@ -355,7 +354,8 @@ impl Follower {
             while let Some(bytes) = next(&mut body, ANSWER).await? {
                 let mut bytes: &[u8] = &bytes;
                 while let Some(mut item) = items.take(&mut bytes)? {
-                    // Items of built-in kinds do not say what they are; their lists do so first.
+                    // Items of built-in kinds have no `kind`; it follows from the kind of the list,
+                    // which comes first.
                     if field(&item, "kind").is_none() {
                         if implied.is_none() {
                             implied = items.implied();
@@ -373,7 +373,7 @@ impl Follower {
             if next_page.is_empty() {
                 return Ok(version);
             }
-            // A server that leads in circles would never let the list end.
+            // A repeated continue token would lead to an endless list.
             if !named.insert(next_page.clone()) {
                 return Err(ApiError::Malformed("a page of a list leads back to an earlier one".into()).into());
             }
@@ -381,7 +381,7 @@ impl Follower {
         }
     }
 
-    /// Finds out whether the server is behind what it has told of.
+    /// Checks whether the server is behind the version that was sent last.
     async fn compare(&mut self, version: &str) -> Result<Duration, Gone> {
         match self.newest().await {
             Ok(newest) => {
@@ -399,7 +399,7 @@ impl Follower {
         }
     }
 
-    /// The newest version that the server has, of whatever.
+    /// Returns the newest version of the server.
     async fn newest(&self) -> Result<String, ApiError> {
         let target = self.list.target(&[("limit", "1")]);
         let mut body = self.connection.send(&Call::get(target)).await?.into_body();
@@ -468,13 +468,13 @@ impl Follower {
             if let Some(told) = told {
                 self.outbox.tell(told).await?;
             }
-            // Only now, so that what is not told is asked for again.
+            // After the event was sent, so that a watch repeats an unsent one.
             self.cycle.progressed(&version);
         }
         Ok(())
     }
 
-    /// The server has answered as it should.
+    /// Notes a valid response of the server.
     async fn answered(&mut self) -> Result<(), Gone> {
         self.missing = false;
         match self.of_object.take() {
@@ -503,7 +503,7 @@ impl Follower {
     }
 }
 
-/// An object with the type that it has by being in a list.
+/// Adds to an object the type that it has as an item of a list.
 fn with_type(object: &str, api_version: &str, kind: &str) -> String {
     let rest = object.trim_start().strip_prefix('{').unwrap_or_default().trim_start();
     let comma = if rest.starts_with('}') { "" } else { "," };

@@ -1,4 +1,4 @@
-//! Kinds of objects, as paths of the API know them.
+//! Kinds of objects in API paths.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use std::fmt;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ApiResource {
-    /// The group; empty for the core of Kubernetes.
+    /// The group; empty for the core group.
     pub group: &'static str,
     /// The version, such as `v1`.
     pub version: &'static str,
@@ -36,22 +36,23 @@ impl ApiResource {
     pub const ENDPOINT_SLICES: Self = Self::new("discovery.k8s.io", "v1", "endpointslices");
     /// `NetworkPolicy`s of Kubernetes.
     pub const NETWORK_POLICIES: Self = Self::new("networking.k8s.io", "v1", "networkpolicies");
-    /// `Lease`s, by which one of several is elected.
+    /// `Lease`s, which are used for leader election.
     pub const LEASES: Self = Self::new("coordination.k8s.io", "v1", "leases");
 
-    /// A kind of object.
+    /// Returns the kind with this group, version and plural.
     #[must_use]
     pub const fn new(group: &'static str, version: &'static str, plural: &'static str) -> Self {
         Self { group, version, plural }
     }
 
-    /// What objects of this kind have as their `apiVersion`.
+    /// Returns the `apiVersion` of objects of this kind.
     #[must_use]
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// The path of all objects, or of those in one namespace, or of one of them. Empty is none.
+    /// Returns the path of all objects, of those in one namespace, or of one object; an empty name
+    /// or namespace stands for none.
     pub(super) fn path(&self, namespace: &str, name: &str) -> String {
         let mut path = if self.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", self.group) };
         path.push('/');
@@ -78,7 +79,7 @@ impl fmt::Display for ApiResource {
     }
 }
 
-/// Text as part of a path or of a query (RFC 3986, section 2.3).
+/// Percent-encodes a part of a path or query (RFC 3986, section 2.3).
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! Where the pods behind a Service are.
+//! Addresses of the pods behind a Service.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ use super::resource::ApiResource;
 /// The label by which an `EndpointSlice` names its Service (`k8s.io/api/discovery/v1`).
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// The endpoints of one port of a Service, read from its `EndpointSlice`s each time they are asked for.
+/// Endpoints of one port of a Service, read from its `EndpointSlice`s at each request.
 #[derive(Clone, Debug)]
 pub struct ServiceEndpoints {
     client: Client,
@@ -28,16 +28,16 @@ pub struct ServiceEndpoints {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServiceEndpoint {
-    /// Where it listens.
+    /// Address and port on which it listens.
     pub address: SocketAddr,
-    /// The node it is on.
+    /// The node that it runs on.
     pub node: Option<String>,
-    /// Whether it is to be sent traffic.
+    /// Whether it is ready to receive traffic.
     pub ready: bool,
 }
 
 impl ServiceEndpoints {
-    /// The endpoints of the port with this name. Nothing is read or connected to yet.
+    /// Returns the endpoints of the port with this name. Nothing is read yet.
     ///
     /// # Errors
     /// If the thread for I/O cannot be started.
@@ -46,7 +46,7 @@ impl ServiceEndpoints {
         Ok(Self { client, namespace: namespace.into(), service: service.into(), port: port.into() })
     }
 
-    /// What there is now, ready or not, each address once, in ascending order.
+    /// Lists the current endpoints, ready or not, each address once, in ascending order.
     ///
     /// # Errors
     /// See [`ApiError`].
@@ -59,7 +59,7 @@ impl ServiceEndpoints {
     }
 }
 
-/// An object that is no slice of endpoints.
+/// Invalid `EndpointSlice`.
 #[derive(Debug, thiserror::Error)]
 #[error("an EndpointSlice cannot be read")]
 struct SliceError(#[source] serde_json::Error);
@@ -73,9 +73,9 @@ fn endpoints(slices: &[Slice], port: &str) -> Vec<ServiceEndpoint> {
             continue;
         };
         for endpoint in slice.endpoints.iter().flatten() {
-            // What is not known counts as ready, as the API has it.
+            // An unknown state counts as ready, by the definition of the API.
             let ready = endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
-            // Slices of domain names have none.
+            // Slices of domain names contain no IP addresses.
             for address in endpoint.addresses.iter().filter_map(|address| parse_address(address)) {
                 let address = SocketAddr::new(address, number);
                 let node = endpoint.node_name.clone();
@@ -88,7 +88,7 @@ fn endpoints(slices: &[Slice], port: &str) -> Vec<ServiceEndpoint> {
     found.into_values().collect()
 }
 
-/// The part of an `EndpointSlice` (`discovery.k8s.io/v1`) that tells where to connect.
+/// The used fields of an `EndpointSlice` (`discovery.k8s.io/v1`).
 #[derive(Debug, Deserialize)]
 struct Slice {
     ports: Option<Vec<Port>>,

@@ -25,19 +25,22 @@ use crate::history::HistorySettings;
 use crate::source::LIFE;
 use crate::{Closed, Fallback, Feed, InputProblem, Objects, Source};
 
-/// How many events are looked at before what follows from them is told.
+/// Number of events to process before the resulting updates are sent.
 const BATCH: usize = 1024;
 
-/// The API server of Kubernetes as a datastore, as the original has it in that mode: its own kinds, and those of Calico
-/// as custom resources, by `crd.projectcalico.org/v1` or `projectcalico.org/v3`, whichever the server has.
+/// The API server of Kubernetes as a datastore, like Calico's Kubernetes datastore: the kinds of
+/// Kubernetes, and those of Calico as custom resources, by `crd.projectcalico.org/v1` or
+/// `projectcalico.org/v3`, whichever the server has.
 ///
-/// * Nothing is told to be complete before every kind has been listed, or is known not to be installed. Which API Calico's
-///   kinds have is found out once; where they are not installed they are looked for again and again.
-/// * What was told stays true while the server is away, and when a kind vanishes.
-/// * What this node may not read is a problem ([`crate::Event::Problems`]), and the server is asked again.
-/// * Nothing is written back.
-/// * BGP peers, blocks of addresses and moves of virtual machines, on which nothing here depends, are read if
-///   [`Options::block_source`] says so.
+/// * The source is in sync once every kind has been listed, or is known not to be installed. The
+///   API of Calico's kinds is discovered once; while they are not installed, the discovery is
+///   repeated.
+/// * Objects stay valid while the server is unreachable, and when a kind vanishes.
+/// * A kind that this agent may not read is a problem ([`crate::Event::Problems`]), and the request
+///   is repeated.
+/// * The source writes nothing.
+/// * BGP peers, IPAM blocks and migrations of virtual machines, which enforcement does not need,
+///   are read depending on [`Options::block_source`].
 ///
 /// ```no_run
 /// use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource};
@@ -60,42 +63,43 @@ pub struct KubernetesSource {
 }
 
 impl KubernetesSource {
-    /// Everything that is listed and watched, Calico's own kinds in both of their forms: what roles must allow.
+    /// Returns every kind that is listed and watched, Calico's own kinds by both APIs. RBAC has to
+    /// permit this.
     pub fn reads(options: &Options) -> impl Iterator<Item = ApiResource> {
         let calico = [CalicoApi::CrdV1, CalicoApi::V3].into_iter().flat_map(|api| api.kinds(options));
         kinds(options).chain(calico).map(|(resource, _)| resource)
     }
 
-    /// Nothing is read yet.
+    /// Returns a source of all objects. Nothing is read yet.
     #[must_use]
     pub fn new(config: KubeConfig, options: Options) -> Self {
         let options = Options { unknown_fields: UnknownFields::Ignore, policy_names: PolicyNames::Plain, ..options };
         Self { config, node: None, options, timing: Timing::default(), versions: false, history: None }
     }
 
-    /// Tells of pods of other nodes only what policies of this node can depend on.
+    /// Limits the data of other nodes' pods to that which policies of this node can depend on.
     #[must_use]
     pub fn for_node(mut self, node: impl Into<Hostname>) -> Self {
         self.node = Some(node.into());
         self
     }
 
-    /// The same, which also tells at which version each object is when everything has been told.
+    /// Makes the source also send the datastore version of each object, before its updates.
     #[must_use]
     pub fn with_versions(mut self) -> Self {
         self.versions = true;
         self
     }
 
-    /// The same, which keeps a [history](crate::history) of so many states of what people write below a state directory of the
-    /// node.
+    /// Makes the source also keep a [history](crate::history) of so many states of user-written
+    /// resources below a state directory of the node; 0 disables it.
     #[must_use]
     pub fn keep_history(self, state_dir: impl Into<PathBuf>, node: &str, states: usize) -> Self {
         let settings = HistorySettings { state_dir: state_dir.into(), node: node.to_owned(), states };
         Self { history: (states > 0).then_some(settings), ..self }
     }
 
-    /// At another pace.
+    /// Replaces the intervals.
     #[must_use]
     pub fn with_timing(mut self, timing: Timing) -> Self {
         self.timing = timing;
@@ -153,7 +157,7 @@ impl Source for KubernetesSource {
     }
 }
 
-/// What the lists have said. Pure.
+/// State of all lists. Pure.
 struct Mirror {
     options: Options,
     labels: Interner,
@@ -165,7 +169,7 @@ struct Mirror {
 struct List {
     resource: ApiResource,
     kind: Kind,
-    /// Whether all of it was told once.
+    /// Whether it has been listed completely once.
     known: bool,
     of_object: Option<ApiError>,
 }
@@ -193,7 +197,8 @@ impl Mirror {
     }
 
     fn set(&mut self, kind: Kind, object: &str) {
-        // The server has no objects without names, and what is no object was refused before.
+        // The server has no objects without names, and values other than objects were rejected
+        // before.
         let Some(mut meta) = ObjectMeta::read(object) else { return };
         let version = std::mem::take(&mut meta.resource_version);
         let id = id_of(kind, meta);
@@ -207,14 +212,14 @@ impl Mirror {
         self.lists.iter().all(|list| list.known)
     }
 
-    /// Why the server cannot be read: the first reason, of those that last if there are any.
+    /// Returns why the server cannot be read: the first refusal, or else the first other reason.
     fn of_object(&self) -> Option<ObjectProblems> {
         let objects_with_problems = self.lists.iter().filter_map(|list| Some((list, list.of_object.as_ref()?)));
         let (list, error) = objects_with_problems.min_by_key(|(_, error)| !error.is_refusal())?;
         Some(ObjectProblems { why: format!("{}: {}", list.resource, with_causes(error)), refused: error.is_refusal() })
     }
 
-    /// The lists that this node may not read.
+    /// Returns the problems of lists that this agent may not read.
     fn refused(&self) -> Vec<InputProblem> {
         let refused = self.lists.iter().filter_map(|list| Some((list, list.of_object.as_ref()?)));
         refused
@@ -223,14 +228,14 @@ impl Mirror {
                 let what =
                     format!("the API server does not let this agent list and watch them: {}", with_causes(error));
                 let problem = FieldProblem::new(Severity::Error, Position::default(), "", what);
-                // Until all has been read once, that is what was in force before.
+                // Until everything has been read once, the state from before stays in force.
                 InputProblem::new(list.resource.to_string(), problem, Fallback::LastGood)
             })
             .collect()
     }
 }
 
-/// Why the server cannot be read, and whether it refuses.
+/// Reason why the server cannot be read, and whether it refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ObjectProblems {
     why: String,
@@ -242,12 +247,12 @@ fn id_of(kind: Kind, meta: ObjectMeta) -> ObjectId {
     ObjectId { name: meta.name.into(), namespace: namespace.into(), kind }
 }
 
-/// What is known of Calico's own kinds.
+/// State of the discovery of Calico's own kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Calico {
-    /// Nothing yet.
+    /// There is no answer yet.
     Unknown,
-    /// They were not found, once. A server that starts does not have them yet.
+    /// They were not found, once. A starting server does not have them yet.
     Doubtful,
     /// They are not installed.
     Absent,
@@ -255,7 +260,7 @@ enum Calico {
     Followed,
 }
 
-/// What the consumer has been told.
+/// State that was sent to the consumer.
 #[derive(Debug, Default)]
 struct ConsumerState {
     begun: bool,
@@ -307,7 +312,7 @@ impl Running<'_> {
 
     fn hear(&mut self, list: usize, event: Event) -> Result<(), Closed> {
         if matches!(event, Event::Begin | Event::NotInstalled) && !std::mem::replace(&mut self.told.begun, true) {
-            // The server has answered for the first time.
+            // This is the first response of the server.
             self.feed.begin_resync()?;
         }
         if let (Some(recording), Some(List { kind, .. })) = (&mut self.recording, self.state.lists.get(list)) {
@@ -322,7 +327,7 @@ impl Running<'_> {
         self.state.lists.push(List { resource, kind, known: false, of_object: None });
     }
 
-    /// Takes what was found; gives back why nothing could be.
+    /// Processes the result of the discovery; returns the reason if it failed.
     fn discovered(&mut self, answer: Answer) -> Option<ObjectProblems> {
         match answer {
             Ok(Some(api)) => {
@@ -363,7 +368,7 @@ impl Running<'_> {
             self.told.of_object = of_object;
         }
         if !self.told.begun && self.calico == Calico::Absent {
-            // A syncer of Calico's kinds alone has no list that would say so.
+            // A syncer of Calico's kinds alone has no list, so no event reports this.
             self.told.begun = true;
             self.feed.begin_resync()?;
         }
@@ -374,7 +379,7 @@ impl Running<'_> {
         if !updates.is_empty() {
             self.feed.tell_at(self.state.objects.at_versions(updates), noticed)?;
         }
-        // Kinds that are installed later are filled in later.
+        // Kinds that are installed later are added later.
         if !self.told.in_sync && matches!(self.calico, Calico::Absent | Calico::Followed) && self.state.is_complete() {
             self.told.in_sync = true;
             if let Some(recording) = &mut self.recording {
@@ -398,14 +403,14 @@ impl Running<'_> {
         self.feed.problems(self.told.refused.iter().chain(&self.told.problems).cloned().collect())
     }
 
-    /// Tells a consumer that restarts what is known.
+    /// Sends the whole state to a consumer that restarts.
     fn tell_all(&mut self) -> Result<(), Closed> {
         if !self.told.begun {
             return self.feed.waiting();
         }
         self.feed.begin_resync()?;
         self.feed.problems(self.told.refused.iter().chain(&self.told.problems).cloned().collect())?;
-        // What has not been taken is told afterwards.
+        // Changes that have not been taken yet are sent afterwards.
         self.feed.tell_at(self.state.objects.at_versions(self.state.objects.snapshot()), Instant::now())?;
         if self.told.in_sync { self.feed.end_resync() } else { Ok(()) }
     }

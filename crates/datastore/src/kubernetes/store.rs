@@ -1,4 +1,4 @@
-//! What Calico keeps, read and written one by one where Kubernetes is the datastore.
+//! Single resources of Calico, read and written where Kubernetes is the datastore.
 
 use crate::store::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb};
 use serde_json::{Value, json};
@@ -12,17 +12,22 @@ use super::error::ApiError;
 use super::kinds::{CalicoApi, api_resource, written_kinds};
 use super::resource::ApiResource;
 
-/// How often a resource is written that others keep changing.
+/// Attempts to write a resource that other clients keep changing.
 const TRIES: usize = 8;
 
-/// Calico's resources as custom resources, by `crd.projectcalico.org/v1` or `projectcalico.org/v3`, and policies of Kubernetes; blocks
-/// of addresses, affinities and handles under the paths that they have in etcd.
+/// Calico's resources as custom resources, by `crd.projectcalico.org/v1` or `projectcalico.org/v3`,
+/// and policies of Kubernetes. IPAM blocks, affinities and handles have the paths that they have in
+/// etcd.
 ///
-/// * Whatever is replaced or deleted is still at the version that was read, and the same object.
-/// * Nodes are those of Kubernetes, and only read. Profiles and workload endpoints are not to be had here.
-/// * A policy is known by the name that people gave it; older releases call its object otherwise.
-/// * Texts are changed one at a time, and not made. They are marked as deleted before they are, so that nobody takes for
-///   valid what somebody is about to delete (`DeleteKVP` of `libcalico-go/lib/backend/k8s/resources`).
+/// * An object is replaced or deleted only if it is still the same object at the version that was
+///   read.
+/// * Nodes are those of Kubernetes, and read-only. Profiles and workload endpoints are not
+///   available.
+/// * A policy has the name that its author gave it; older Calico releases give its object another
+///   name.
+/// * Texts are changed one at a time, and never created. Before a text is deleted it is marked as
+///   deleted, so that no other process relies on it meanwhile (`DeleteKVP` of
+///   `libcalico-go/lib/backend/k8s/resources`).
 #[derive(Clone, Debug)]
 pub struct KubernetesStore {
     client: Client,
@@ -33,7 +38,7 @@ fn api_of(plural: &'static str) -> ApiResource {
     CalicoApi::CrdV1.resource(plural)
 }
 
-/// A text that is to be kept as an object, and is none.
+/// Text that is not the JSON of an object.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: the text is no JSON")]
 struct TextError {
@@ -48,12 +53,14 @@ fn failed(error: &ApiError) -> StoreError {
     if is_final { StoreError::Refused(cause) } else { StoreError::Unavailable(cause) }
 }
 
-/// What is wrong with a resource; a conflict is for who knows the versions.
+/// Converts the error of a request for a resource, except a conflict, which the caller handles
+/// because it knows the versions.
 fn of_resource(key: &ResourceKey, error: &ApiError) -> StoreError {
     if error.is_not_found() { StoreError::NotFound(key.clone()) } else { of_write(key, error) }
 }
 
-/// What is wrong with a write. Trying again does not help if the object is against the rules, or its namespace is gone.
+/// Converts the error of a write. A retry does not help if the object is invalid, or its namespace
+/// is gone.
 fn of_write(key: &ResourceKey, error: &ApiError) -> StoreError {
     match error {
         ApiError::Status { code: 400 | 413 | 422, .. } => {
@@ -68,14 +75,15 @@ fn is_no_namespace(error: &ApiError) -> bool {
     matches!(error, ApiError::Status { code: 404, message, .. } if message.starts_with("namespaces "))
 }
 
-/// The server may have the kind in a moment: it reads definitions of custom resources while it starts.
+/// Returns the error of a missing kind. It may exist soon: a starting server still reads
+/// definitions of custom resources.
 fn no_kind(kind: ResourceKind) -> StoreError {
     StoreError::Unavailable(
         format!("the API server has no {}: their definition is not installed", kind.plural()).into(),
     )
 }
 
-/// What Kubernetes has of its own where Calico has another kind.
+/// Returns the objects that Kubernetes has instead of a kind of Calico, for messages.
 fn instead(kind: ResourceKind) -> &'static str {
     match kind {
         ResourceKind::Node => "nodes of its own, which are only read here",
@@ -94,13 +102,14 @@ fn version_of(object: &Value) -> Result<Revision, StoreError> {
 }
 
 impl KubernetesStore {
-    /// Reads and writes by this client. Calico's resources are custom resources of `crd.projectcalico.org/v1`.
+    /// Returns a store that uses this client. Calico's resources are custom resources of
+    /// `crd.projectcalico.org/v1`.
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self { client, calico: CalicoApi::CrdV1 }
     }
 
-    /// The same, with Calico's resources by the API that the server has.
+    /// As [`KubernetesStore::new`], with Calico's resources by the API that the server has.
     ///
     /// # Errors
     /// [`StoreError::Refused`] or [`StoreError::Unavailable`].
@@ -109,7 +118,7 @@ impl KubernetesStore {
         Ok(Self { client, calico: CalicoApi::of(&groups).unwrap_or(CalicoApi::CrdV1) })
     }
 
-    /// The kinds of what people write that an agent reads.
+    /// Returns the user-written kinds that an agent reads.
     pub fn written_kinds() -> impl Iterator<Item = ResourceKind> {
         written_kinds()
     }
@@ -121,7 +130,7 @@ impl KubernetesStore {
         api_resource(kind, self.calico).ok_or_else(none)
     }
 
-    /// Whether objects of this kind keep Calico's metadata in an annotation.
+    /// Reports whether objects of this kind keep Calico's metadata in an annotation.
     fn is_annotated(&self, kind: ResourceKind) -> bool {
         self.calico == CalicoApi::CrdV1 && !kind.is_of_kubernetes()
     }
@@ -131,7 +140,7 @@ impl KubernetesStore {
         Ok(StoredResource { key: key.clone(), revision, object: self.resource(key, object)? })
     }
 
-    /// The resource that an object stands for.
+    /// Converts an object to the resource that it represents.
     fn resource(&self, key: &ResourceKey, object: Value) -> Result<Value, StoreError> {
         let read = if self.is_annotated(key.kind()) { custom::from_custom } else { custom::from_plain };
         read(key, object).map_err(|error| StoreError::Unreadable { key: key.clone(), why: Cause::new(error) })
@@ -158,26 +167,27 @@ impl KubernetesStore {
         Err(StoreError::NotFound(key.clone()))
     }
 
-    /// Creates an object; gives back what the server has made of it.
+    /// Creates an object; returns it as the server stored it.
     fn created(&self, key: &ResourceKey, object: Value) -> Result<Value, StoreError> {
         let object = self.written(key, object, None)?;
         match self.client.create(self.api(key.kind())?, key.namespace(), &object) {
             Ok(object) => Ok(object),
             Err(error) if error.is_already_exists() => Err(StoreError::AlreadyExists(key.clone())),
-            // That there is no such kind is no reason to say that there is no such resource.
+            // A missing kind is not reported as a missing resource.
             Err(error) if error.is_not_found() && !is_no_namespace(&error) => Err(no_kind(key.kind())),
             Err(error) => Err(of_write(key, &error)),
         }
     }
 
-    /// The object as it is if it is at this version.
+    /// Reads an object; an error if it is at another version.
     fn object_at(&self, key: &ResourceKey, expected: Revision) -> Result<Value, StoreError> {
         let object = self.object(key)?;
         let found = version_of(&object)?;
         if found == expected { Ok(object) } else { Err(StoreError::Conflict { key: key.clone(), expected, found }) }
     }
 
-    /// Somebody was faster than a write based on this version.
+    /// Returns the conflict of a write based on this version, after another client changed the
+    /// object.
     fn overtaken(&self, key: &ResourceKey, expected: Revision) -> StoreError {
         match self.object(key).and_then(|object| version_of(&object)) {
             Ok(found) => StoreError::Conflict { key: key.clone(), expected, found },
@@ -211,19 +221,19 @@ impl ResourceStore for KubernetesStore {
         read_node(key, &node)
     }
 
-    /// The version is that of the newest resource.
+    /// Lists resources; the version of the listing is that of the newest resource.
     fn list(&self, kind: ResourceKind, namespace: Option<&str>) -> Result<Listing, StoreError> {
         let is_node = kind == ResourceKind::Node;
         let api = if is_node { ApiResource::NODES } else { self.api(kind)? };
         let objects = match self.client.list(api, namespace.unwrap_or_default(), "") {
-            // Kinds of Kubernetes are there, or nobody wants them.
+            // A missing kind of Kubernetes is optional and not installed.
             Err(error) if error.is_not_found() && kind.is_of_kubernetes() => Vec::new(),
             Err(error) if error.is_not_found() => return Err(no_kind(kind)),
             objects => objects.map_err(|error| failed(&error))?,
         };
         let mut listing = Listing::default();
         for object in objects {
-            // An object without a usable name cannot be asked for.
+            // An object without a usable name cannot be read by its name.
             let Some(key) = key_of_object(kind, &object) else { continue };
             match if is_node { read_node(&key, &object) } else { self.read(&key, object) } {
                 Ok(resource) => {
@@ -237,7 +247,7 @@ impl ResourceStore for KubernetesStore {
         Ok(listing)
     }
 
-    /// Name, uid and time of creation are the API server's.
+    /// Creates a resource, with name, UID and creation time set by the API server.
     fn create(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
         self.read(key, self.created(key, object)?)
     }
@@ -287,7 +297,7 @@ impl ResourceStore for KubernetesStore {
         }
     }
 
-    /// Asks the server, which looks at schemas, admission and rights.
+    /// Uses a dry run of the server, which checks schemas, admission and permissions.
     fn dry_run(
         &self,
         key: &ResourceKey,
@@ -297,34 +307,35 @@ impl ResourceStore for KubernetesStore {
         let dry = Self { client: self.client.dry_run(), calico: self.calico };
         match (object, based_on) {
             (None, based_on) => dry.delete(key, based_on).map(|()| None),
-            // What is not created has no version.
+            // An object that is not created has no version.
             (Some(object), None) => dry.resource(key, dry.created(key, object.clone())?).map(Some),
             (Some(object), Some(based_on)) => dry.update(key, object.clone(), based_on).map(|made| Some(made.object)),
         }
     }
 
-    /// Asks the server about an object of the name that one has which is made here.
+    /// Queries the server about an object with the name that a resource created here would have.
     fn is_allowed(&self, verb: Verb, key: &ResourceKey) -> Result<bool, StoreError> {
         let allowed = self.client.is_allowed(verb.as_str(), self.api(key.kind())?, key.namespace(), key.name());
         allowed.map_err(|error| failed(&error))
     }
 }
 
-/// The node of Calico that one of Kubernetes stands for.
+/// Converts a node of Kubernetes to a node of Calico.
 fn read_node(key: &ResourceKey, node: &Value) -> Result<StoredResource, StoreError> {
     let object = calico_node(&node.to_string())
         .ok_or_else(|| StoreError::Unreadable { key: key.clone(), why: "is no valid node".into() })?;
     Ok(StoredResource { key: key.clone(), revision: version_of(node)?, object })
 }
 
-/// The resource that an object stands for; `None` if its names are none.
+/// Returns the key of the resource that an object represents; `None` if its names are invalid.
 pub(super) fn key_of_object(kind: ResourceKind, object: &Value) -> Option<ResourceKey> {
     let namespace = if kind.is_namespaced() { text_of(object, "namespace") } else { "" };
     let name = if kind.has_tier() { policy_name(object) } else { text_of(object, "name").to_owned() };
     ResourceKey::new(kind, namespace, name).ok()
 }
 
-/// What a write was overtaken by is for who reads again: nothing was changed.
+/// Returns `None` if another client changed the object first: nothing was written, and the caller
+/// reads again.
 fn unless_overtaken<T>(result: Result<T, ApiError>) -> Result<Option<T>, StoreError> {
     match result {
         Ok(done) => Ok(Some(done)),
@@ -347,7 +358,7 @@ impl TextStore for KubernetesStore {
     fn text(&self, path: &str) -> Result<Option<StoredText>, StoreError> {
         let Some((kind, name)) = AddressKind::at(path) else { return Ok(None) };
         let object = self.address_object(kind, &name)?;
-        // Names do not tell all paths apart.
+        // Different paths can have the same name.
         let Some(object) = object.filter(|object| kind.path(object) == Ok(Some(path.to_owned()))) else {
             return Ok(None);
         };

@@ -25,7 +25,7 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// The pause after another failure, not shorter than the server's `Retry-After`.
+    /// Returns the pause after another failure, not shorter than the server's `Retry-After`.
     pub(super) fn pause(&self, retry: &mut Backoff, error: &ApiError, chance: f64) -> Duration {
         let pause = retry.fail(chance);
         // A server that asks for more than this is not believed.

@@ -8,14 +8,15 @@ use super::connection::{Call, Connection};
 use super::error::ApiError;
 use super::resource::ApiResource;
 
-/// Groups whose objects decide about packets. A kind of another group may be absent in the version that is read.
+/// Groups whose objects affect verdicts. A kind of another group may be absent in the version that
+/// is read.
 const GROUPS: [&str; 3] = ["policy.networking.k8s.io", "crd.projectcalico.org", "projectcalico.org"];
 
 /// Checks a kind that the server does not have in the version that is read.
 ///
 /// # Errors
-/// [`ApiError::OtherVersions`] if the server has the kind in other versions: its objects exist, and would not be enforced.
-/// Other errors if the server does not tell.
+/// [`ApiError::OtherVersions`] if the server has the kind in other versions: its objects exist, and
+/// would not be enforced. Other errors if the discovery fails.
 pub(super) async fn expect_absent(connection: &Connection, resource: ApiResource) -> Result<(), ApiError> {
     if !GROUPS.contains(&resource.group) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What is kept of one file. Pure.
+//! Record of one file. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
@@ -10,36 +10,39 @@ use tortie_resources::manifest::{self, Format, ObjectId, Options, Outcome, Resou
 use crate::state_file::{SealError, seal, unseal};
 use crate::unknown::{self, Scope, is_unknown};
 
-/// The first line of a record.
+/// First line of a record.
 const MAGIC: &str = "tortie-last-good 1";
 
-/// What is known of a manifest from when it was last taken.
+/// State of a manifest when it was last taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// The file, below the directory; empty if it is not a directory but this file.
+    /// Path of the file below the directory; empty if the source is this file instead of a
+    /// directory.
     pub path: String,
-    /// What the file held; nothing if it could never be read.
+    /// Text of the file; empty if it could never be read.
     pub text: String,
-    /// Documents of former contents, as JSON, that are better than those of the same objects in `text`.
+    /// Documents of earlier contents, as JSON, that stay in force because the same objects are
+    /// unusable in `text`.
     pub kept: Vec<String>,
-    /// Definitions of policies that the file had before and may still have: all that are needed to find them again.
+    /// Definitions of policies that the file had before and may still have, with those needed to
+    /// determine them again.
     pub(crate) hidden: Vec<String>,
-    /// What was kept closed on account of the file.
+    /// Scopes that were closed because of the file.
     pub(crate) closed: BTreeSet<Scope>,
 }
 
-/// Why a record cannot be used.
+/// Reason why a record cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// It is none, or of another version of the format.
+    /// It is no record, or of another version of the format.
     #[error("is no record of this version")]
     Format,
-    /// It is not what was written.
+    /// It is incomplete or was modified.
     #[error("is torn or has been changed")]
     Checksum,
-    /// It does not say what a record must say.
-    #[error("does not hold what a record holds")]
+    /// A field is missing or invalid.
+    #[error("is not a valid record")]
     Content,
 }
 
@@ -53,7 +56,7 @@ impl From<SealError> for RecordError {
 }
 
 impl Record {
-    /// Reads what [`Record::encode`] has written.
+    /// Parses the output of [`Record::encode`].
     ///
     /// # Errors
     /// [`RecordError`]; no bytes make it panic.
@@ -76,7 +79,7 @@ impl Record {
         if Path::new(&record.path).components().all(is_below) { Ok(record) } else { Err(RecordError::Content) }
     }
 
-    /// The record as bytes.
+    /// Returns the record as bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let closed: Vec<String> = self.closed.iter().map(scope_text).collect();
@@ -85,7 +88,7 @@ impl Record {
         Self::sealed(&body.to_string())
     }
 
-    /// What is to be taken for a record that was written, as far as its first lines tell.
+    /// Returns a body with the header lines of a record, valid or not.
     #[doc(hidden)]
     #[must_use]
     pub fn sealed(body: &str) -> Vec<u8> {
@@ -96,7 +99,7 @@ impl Record {
         &self.closed
     }
 
-    /// The record after its file has been taken with another content.
+    /// Returns the record after its file has been taken with another content.
     #[must_use]
     pub(crate) fn then(self, text: String, closed: BTreeSet<Scope>, options: &Options) -> Self {
         let format = Format::of(Path::new(&self.path));
@@ -110,12 +113,12 @@ impl Record {
         Self { path: self.path, text, kept, hidden, closed }
     }
 
-    /// The same with another set of what is closed.
+    /// Replaces the closed scopes.
     pub(crate) fn with_closed(self, closed: BTreeSet<Scope>) -> Self {
         Self { closed, ..self }
     }
 
-    /// The state of each object.
+    /// Returns the state of each object.
     fn states(&self, options: &Options) -> BTreeMap<ObjectId, State> {
         let text = Documents::read(&self.text, Format::of(Path::new(&self.path)), options);
         let mut kept = Documents::read_all(&self.kept, options);
@@ -137,16 +140,16 @@ impl Record {
     }
 }
 
-/// How much of a document can be used; see `Register::put`.
+/// Usability of a document; see `Register::put`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Quality {
     Unusable,
-    /// What it selects is known, and denied.
+    /// The selected endpoints are known, and denied.
     Denied,
     Good,
 }
 
-/// Whether an earlier document stays in force after a later one.
+/// Reports whether an earlier document stays in force after a later one.
 fn outlives(earlier: Quality, later: Quality) -> bool {
     later != Quality::Good && (earlier == Quality::Good || later == Quality::Unusable)
 }
@@ -167,9 +170,10 @@ struct Document {
 
 /// The documents of one object.
 struct State {
-    /// The document that is in force instead of the first one.
+    /// The document in force instead of the first definition.
     last_good: Option<Document>,
-    /// Those of the content, then those that the file may still have; not empty. The first one counts.
+    /// Definitions in the content, then those that the file may still have; not empty. The first
+    /// one takes effect.
     definitions: Vec<Document>,
 }
 
@@ -177,11 +181,11 @@ struct State {
 #[derive(Default)]
 struct Documents {
     of: BTreeMap<ObjectId, Vec<Document>>,
-    /// There are some of which it is not known what they define.
+    /// Whether any document does not identify the object that it defines.
     is_unidentified: bool,
 }
 
-/// The places of earlier definitions that the file may still have beside those of now.
+/// Returns the indices of earlier definitions that the file may still have beside the current ones.
 fn missing(id: &ObjectId, is_unidentified: bool, earlier: &[Document], now: &[Document]) -> Vec<usize> {
     if !id.kind.is_policy() || !is_unidentified && !now.iter().any(|document| is_unknown(&document.outcome)) {
         return Vec::new();
@@ -221,7 +225,8 @@ impl Documents {
         !self.is_unidentified && documents.all(|document| quality(&document.outcome) == Quality::Good)
     }
 
-    /// Keeps the documents of an object that stay in force, or may still be in the file, beside these.
+    /// Adds the documents of an object that stay in force, or may still be in the file, beside
+    /// these.
     fn keep(&self, id: &ObjectId, state: State, kept: &mut Vec<String>, hidden: &mut Vec<String>) {
         let text = |document: &Document| document.written.to_string();
         let State { last_good, definitions } = state;

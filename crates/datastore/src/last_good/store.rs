@@ -9,12 +9,12 @@ use super::{Record, RecordError};
 use crate::journal::make_folders;
 use crate::state_file::{folder_name, hex_digest, is_ours, put};
 
-/// A record of more bytes is not written.
+/// Size limit of a record in bytes; larger ones are not written.
 const MAX_RECORD: u64 = 64 << 20;
-/// All records, those of other datastores included, take no more bytes than this.
+/// Size limit of all records in bytes, those of other datastores included.
 const MAX_TOTAL: u64 = 256 << 20;
 
-/// Reason for which the file of a record cannot be used.
+/// Reason why the file of a record cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum LoadError {
     #[error(transparent)]
@@ -35,16 +35,17 @@ pub(crate) struct Store {
     /// The records of all datastores, one folder for each.
     all: PathBuf,
     folder: PathBuf,
-    /// How many bytes all records take, as far as is known.
+    /// Known total size of all records in bytes.
     total: Cell<u64>,
     max_total: u64,
 }
 
 impl Store {
-    /// The records in a state directory about a datastore. What is left of an unfinished write is removed.
+    /// Opens the records of a datastore in a state directory. Temporary files of interrupted writes
+    /// are removed.
     ///
     /// # Errors
-    /// If it cannot be made, or others may write into it.
+    /// If it cannot be created, or other users may write into it.
     pub(crate) fn open(state: &Path, datastore: &Path, node: &str) -> io::Result<Self> {
         let datastore = fs::canonicalize(datastore).or_else(|_| std::path::absolute(datastore))?;
         let all = state.join("last-good");
@@ -61,13 +62,13 @@ impl Store {
         Ok(store)
     }
 
-    /// All records that can be used; says which cannot.
+    /// Returns all usable records; calls `unusable` for each other one.
     pub(crate) fn load(&self, mut unusable: impl FnMut(&Path, &dyn std::fmt::Display)) -> io::Result<Vec<Record>> {
         let mut records = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let path = entry?.path();
             match self.load_from(&path) {
-                // Somebody is writing.
+                // A temporary file of a write in progress.
                 _ if is_draft(&path) => {}
                 Ok(record) => records.push(record),
                 Err(why) => unusable(&path, &why),
@@ -89,17 +90,17 @@ impl Store {
         if self.place(&record.path) == path { Ok(record) } else { Err(LoadError::OtherFile) }
     }
 
-    /// The record of a file; `None` if there is none that can be used.
+    /// Returns the record of a file; `None` if there is no usable one.
     pub(crate) fn get(&self, path: &str) -> Option<Record> {
         self.load_from(&self.place(path)).ok()
     }
 
-    /// Whether there may be a record although none can be used.
+    /// Reports whether a record may exist although it is unusable.
     pub(crate) fn is_in_doubt(&self, path: &str) -> bool {
         !self.folder.is_dir() || fs::symlink_metadata(self.place(path)).is_ok()
     }
 
-    /// Writes a record so that at any time the old one or the new one is there.
+    /// Replaces a record atomically.
     ///
     /// # Errors
     /// If it cannot be written, or is too large.
@@ -119,10 +120,10 @@ impl Store {
         put(&place, &bytes)
     }
 
-    /// Forgets a file.
+    /// Removes the record of a file.
     ///
     /// # Errors
-    /// If there is a record that cannot be removed.
+    /// If the record exists and cannot be removed.
     pub(crate) fn remove(&self, path: &str) -> io::Result<()> {
         match fs::remove_file(self.place(path)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -135,7 +136,7 @@ impl Store {
         self.folder.join(hex_digest(path.as_bytes()))
     }
 
-    /// Removes the oldest records of other datastores until there is room for so many bytes more.
+    /// Removes the oldest records of other datastores until so many more bytes fit into the limit.
     fn make_room(&self, more: u64) -> io::Result<()> {
         let mut others = Vec::new();
         let mut total = 0;

@@ -1,4 +1,4 @@
-//! Records are written on a thread of their own, so that a slow disk delays nothing.
+//! Records are written by a separate thread, so that a slow disk does not delay the source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,21 +13,21 @@ use super::{Record, Store};
 use crate::history::{Recorder, TextChange};
 use crate::unknown::Scope;
 
-/// How soon it is tried again to write what could not be written.
+/// Interval between attempts to write after a failure.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// What has become of a file.
+/// Change of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It was taken with this content, and this is kept closed on its account.
+    /// It was taken with this content, and these scopes are closed because of it.
     Taken(String, BTreeSet<Scope>),
-    /// It cannot be read; what it held before stays in force.
+    /// It cannot be read; its previous definitions stay in force.
     Unreadable(BTreeSet<Scope>),
     /// It is gone.
     Gone,
 }
 
-/// Takes changes and writes them in its own time.
+/// Queues changes for the writing thread.
 #[derive(Debug)]
 pub(crate) struct Writer {
     shared: Arc<Shared>,
@@ -41,7 +41,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// The changes of each file that are not written yet, in their order.
+    /// The unwritten changes of each file, in order.
     changes: BTreeMap<String, Vec<Change>>,
     closed: bool,
 }
@@ -65,7 +65,7 @@ impl Writer {
         Ok(Self { shared })
     }
 
-    /// What has become of files, by their paths below the directory, at one time.
+    /// Queues changes that were taken together, by their paths below the directory.
     pub(crate) fn tell(&self, news: impl IntoIterator<Item = (String, Change)>) {
         let mut queue = self.shared.lock();
         for (path, change) in news {
@@ -87,12 +87,12 @@ impl Drop for Writer {
     }
 }
 
-/// What the thread has.
+/// State of the writing thread.
 struct Work {
     store: Store,
     options: Options,
     history: Option<Recorder>,
-    /// What could not be written, to be tried again.
+    /// Records that could not be written, to be retried.
     failed: BTreeMap<String, Option<Record>>,
 }
 
@@ -110,7 +110,7 @@ impl Work {
         }
     }
 
-    /// Takes what has become of files at one time.
+    /// Writes changes that were taken together.
     fn take(&mut self, changes: BTreeMap<String, Vec<Change>>) {
         let is_first = self.history.as_ref().is_some_and(Recorder::is_empty);
         let mut records = Vec::with_capacity(changes.len());
@@ -131,7 +131,7 @@ impl Work {
             }
             records.push((path, record));
         }
-        // What is last good says no longer what was before, so the history comes first.
+        // Writing a record overwrites the previous text, so the history entry comes first.
         if let Some(history) = self.history.as_ref().filter(|_| is_first || !kept.is_empty()) {
             history.add(kept).unwrap_or_else(|error| missed(history, &error));
         }
@@ -173,7 +173,7 @@ enum Next {
     Retry,
 }
 
-/// What there is to do next; `None` if nothing will come any more.
+/// Returns the next task; `None` once the source is closed.
 fn next(shared: &Shared, has_failed: bool) -> Option<Next> {
     let mut queue = shared.lock();
     loop {
@@ -195,7 +195,7 @@ fn next(shared: &Shared, has_failed: bool) -> Option<Next> {
     }
 }
 
-/// The record of a file after what has become of it.
+/// Returns the record of a file after changes.
 fn after(before: Option<Record>, path: &str, changes: Vec<Change>, options: &Options) -> Option<Record> {
     changes.into_iter().fold(before, |record, change| {
         let last = record.unwrap_or_else(|| Record { path: path.to_owned(), ..Record::default() });
@@ -207,7 +207,7 @@ fn after(before: Option<Record>, path: &str, changes: Vec<Change>, options: &Opt
     })
 }
 
-/// Brings the record of a file up to date.
+/// Writes or removes the record of a file.
 fn write(store: &Store, path: &str, record: Option<&Record>) -> io::Result<()> {
     match record {
         Some(record) if store.get(path).as_ref() == Some(record) => Ok(()),

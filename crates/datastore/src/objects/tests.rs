@@ -32,7 +32,7 @@ fn pod(name: &str, node: &str, address: &str, interner: &mut Interner) -> (Objec
     (id, resource)
 }
 
-/// Objects whose updates have been taken.
+/// Returns objects whose updates have been taken.
 fn objects_in_force() -> Objects {
     let mut objects = Objects::new();
     assert_eq!(objects.take_updates().len(), crate::built_in::COUNT, "what is built in");
@@ -165,7 +165,7 @@ fn problems_are_told_when_they_may_have_changed() {
 const KINDS: [Kind; 3] = [Kind::GlobalNetworkPolicy, Kind::IpPool, Kind::Namespace];
 const NAMES: [&str; 3] = ["x", "y", "z"];
 
-/// What is told.
+/// Operation of a datastore.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// An object is this version; odd ones are not valid.
@@ -187,7 +187,8 @@ enum Step {
     Take,
 }
 
-/// Versions 0, 2 and 4 are good; of a policy 1 and 5 have a substitute. Pools x and y claim one network, and so does z in version 2.
+/// Returns a version of an object. Versions 0, 2 and 4 are valid; of a policy 1 and 5 have a
+/// substitute. Pools x and y claim one network, and so does z in version 2.
 fn version(id: &ObjectId, version: u8) -> Resource {
     if version == 3 {
         return Resource::unreadable(
@@ -222,10 +223,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The rules as the documentation gives them: which versions of each object count.
+/// The documented rules: the versions of each object that take effect.
 #[derive(Debug, Default)]
 struct Model {
-    /// The last version that was good, or else the last that has a substitute, of each object that exists.
+    /// The last valid version, or else the last one with a substitute, of each existing object.
     versions: BTreeMap<(usize, usize), Option<u8>>,
     listed: BTreeMap<usize, BTreeSet<usize>>,
 }
@@ -256,7 +257,7 @@ impl Model {
         }
     }
 
-    /// What is in force: the first of the objects that claim a key.
+    /// Returns the objects in force: the first of the objects that claim a key.
     fn in_force(&self) -> BTreeMap<Key, Update> {
         let mut claims: Vec<(ObjectId, u8)> = Vec::new();
         for ((kind, name), counts) in &self.versions {
@@ -344,14 +345,14 @@ fn versions_are_kept_where_they_are_wanted() {
     let [(pod, at), (name, _)] = &told(&objects)[..] else { panic!("{:?}", told(&objects)) };
     let (pod, name) = ((pod.clone(), at.clone()), name.clone());
     assert_eq!((pod.1.as_str(), told(&objects)), ("3", vec![pod.clone(), (name.clone(), "4".to_owned())]));
-    // Another object that claims the same, and does not count.
+    // Another object with the same claims, which is ignored.
     let other = id(Kind::Pod, "b");
     let (_, claims) = self::pod("a", "n1", "10.0.0.1", &mut interner);
     objects.set(&other, claims);
     objects.set_version(&other, 9);
     assert_eq!(told(&objects)[0], pod, "the first one counts");
     objects.remove(&other);
-    // One that is as what is built in.
+    // An object that equals a built-in one.
     let default = id(Kind::Tier, "default");
     let tier = r#", "spec": {"order": 1000000, "defaultAction": "Deny"}"#;
     let versions_of = |objects: &Objects, updates: Vec<Update>| -> Vec<Option<String>> {
@@ -365,7 +366,7 @@ fn versions_are_kept_where_they_are_wanted() {
     objects.remove(&default);
     let updates = objects.take_updates();
     assert_eq!(versions_of(&objects, updates), [None], "what is built in has none");
-    // One that cannot be used is as it is at this version; the last good one stands for it.
+    // An unusable object has its own version, while its last valid version is in force.
     objects.set(&policy, resource(&policy, &spec("\"high\"")));
     objects.set_version(&policy, 5);
     assert_eq!((told(&objects), objects.problems().len()), (vec![pod, (name, "5".to_owned())], 1));
@@ -406,7 +407,7 @@ fn an_object_that_stands_for_the_same_policy_closes_what_it_selects() {
     objects.end_list(Kind::GlobalNetworkPolicy);
     objects.take_updates();
     assert_eq!(policies(&objects), ["tortie-contested.web.0: has(c)", "web: has(a)"]);
-    // A policy that takes the name of the denial ends no denial.
+    // A policy with the name of the denial does not remove the denial.
     let imposter = id(Kind::GlobalNetworkPolicy, "tortie-contested.web.0");
     objects.set(&imposter, resource(&imposter, &spec("has(d)")));
     objects.take_updates();

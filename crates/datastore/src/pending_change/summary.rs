@@ -1,24 +1,24 @@
-//! What is said of a change that waits.
+//! Summary of a pending change.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// A change that is taken back unless it is confirmed.
+/// A change that is rolled back unless it is confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingSummary {
-    /// Who has made it.
+    /// Author of the change.
     pub by: String,
     /// `applying`, `waiting` or `rolling back`.
     pub state: String,
-    /// For how many seconds it may still be confirmed.
+    /// Seconds left for a confirmation.
     pub seconds_left: u64,
-    /// What it changes, each as `Kind/namespace/name`.
+    /// Changed resources, each as `Kind/namespace/name`.
     pub resources: Vec<String>,
 }
 
 impl PendingSummary {
-    /// The change that waits below this state directory, if one does and can be read.
+    /// Returns the pending change below this state directory, if there is one and it can be read.
     #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     #[must_use]
     pub fn of(state: &Path) -> Option<Self> {
@@ -27,14 +27,14 @@ impl PendingSummary {
         Self::of_change(&change, &super::now())
     }
 
-    /// No change can be made that waits.
+    /// Returns `None`, because pending changes need etcd or Kubernetes.
     #[cfg(not(any(feature = "etcd", feature = "kubernetes")))]
     #[must_use]
     pub fn of(_: &Path) -> Option<Self> {
         None
     }
 
-    /// What is said of a change; `None` once it is settled.
+    /// Returns the summary of a change; `None` once it is settled.
     #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     pub(crate) fn of_change(
         change: &crate::store::pending::PendingChange,

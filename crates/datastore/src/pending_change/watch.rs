@@ -1,4 +1,4 @@
-//! Seeing to it that a change is taken back.
+//! Automatic rollback of unconfirmed changes.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,27 +11,27 @@ use tortie_model::with_causes;
 use crate::journal::JournalError;
 use crate::store::pending::{Attended, FileJournal, Opener, PendingChange, Phase, attend};
 
-/// How soon it is looked again for a change, or whether one was confirmed.
+/// Interval between checks for a change or a confirmation.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How soon it is tried again to get the lock.
+/// Interval between attempts to get the lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
-/// How soon a datastore is tried again that could not be written, at most.
+/// Longest interval between attempts to write to a failing datastore.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// How long to watch.
+/// End of the watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// Until nothing waits.
+    /// When no change is pending.
     Settled,
-    /// For as long as the program runs.
+    /// Never: the watch continues for as long as the program runs.
     End,
 }
 
-/// Which file it is, and of when.
+/// Identity of a file, and the time of its last change.
 type Stamp = (u64, i64, i64);
 
-/// Watches for a change below a state directory, and takes it back when its time has passed. Others may do so at the same
-/// time. `open` opens a change's datastore.
+/// Watches for a change below a state directory, and rolls it back when its deadline has passed.
+/// Several programs may do so at the same time. `open` opens a change's datastore.
 pub fn watch(state: &Path, until: Until, open: &Opener<'_>) {
     let mut said = None;
     let mut failures = 0;
@@ -48,7 +48,7 @@ pub fn watch(state: &Path, until: Until, open: &Opener<'_>) {
                 PAUSE
             }
             Ok(Look::Waits(left)) => {
-                say(&mut said, "a change waits to be confirmed, and is taken back otherwise; see `tortie confirm`");
+                say(&mut said, "a change waits to be confirmed, and is rolled back otherwise; see `tortie confirm`");
                 left.min(PAUSE)
             }
             Ok(Look::RolledBack(change)) => {
@@ -56,7 +56,7 @@ pub fn watch(state: &Path, until: Until, open: &Opener<'_>) {
                 continue;
             }
             Ok(Look::Failed(why)) => {
-                say(&mut said, &format!("a change that was not confirmed cannot be taken back yet: {why}"));
+                say(&mut said, &format!("a change that was not confirmed cannot be rolled back yet: {why}"));
                 failures += 1;
                 longer(failures)
             }
@@ -78,7 +78,7 @@ fn longer(failures: u32) -> Duration {
 }
 
 enum Look {
-    /// Somebody else is at work.
+    /// Another program holds the lock.
     Locked,
     Nothing(Option<Stamp>),
     Waits(Duration),
@@ -101,7 +101,7 @@ fn look(state: &Path, open: &Opener<'_>, settled: Option<Stamp>) -> Result<Look,
     })
 }
 
-/// Logs what has not been said last.
+/// Logs a message unless it is the same as the last one.
 fn say(said: &mut Option<String>, what: &str) {
     if said.as_deref() != Some(what) {
         tracing::warn!("{what}");
@@ -111,8 +111,8 @@ fn say(said: &mut Option<String>, what: &str) {
 
 fn log(change: &PendingChange) {
     let Phase::RolledBack { why, kept, .. } = &change.phase else { return };
-    tracing::warn!(by = change.by, resources = change.writes.len(), why, "a change has been taken back");
+    tracing::warn!(by = change.by, resources = change.writes.len(), why, "a change was rolled back");
     for kept in kept {
-        tracing::warn!(resource = kept.resource, why = kept.why, "was not put back");
+        tracing::warn!(resource = kept.resource, why = kept.why, "the resource was not rolled back");
     }
 }

@@ -1,4 +1,4 @@
-//! Which object has which key.
+//! Assignment of keys to objects.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::store::{Claim, Store};
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     winners: HashTable<Claim>,
-    /// The claims that come after the winner's, for the keys that have some.
+    /// The claims that lose to the winner's, for contested keys.
     losers: BTreeMap<Key, Vec<Claim>>,
     hasher: RandomState,
 }
@@ -22,11 +22,11 @@ pub(super) struct Claims {
 /// Two objects that claim one key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Conflict<'r> {
-    /// The object that counts.
+    /// The object that takes effect.
     pub(crate) winner: &'r ObjectId,
-    /// The one that does not.
+    /// The ignored object.
     pub(crate) loser: &'r ObjectId,
-    /// Whether both want the same, so that nothing is lost.
+    /// Whether both have the same value, so that nothing is lost.
     pub(crate) same: bool,
     /// Whether the loser is a policy whose endpoints are denied.
     pub(crate) denies: bool,
@@ -45,12 +45,13 @@ impl Claims {
         !self.losers.is_empty()
     }
 
-    /// Whether more than one object claims a key.
+    /// Reports whether more than one object claims a key.
     pub(super) fn is_contested(&self, key: &Key) -> bool {
         self.losers.contains_key(key)
     }
 
-    /// The values that do not count for a key and differ from the one that does, in the order of their objects.
+    /// Returns the ignored values of a key that differ from the one in effect, in the order of
+    /// their objects.
     pub(super) fn ignored<'r>(&'r self, key: &Key, store: &'r Store) -> impl Iterator<Item = &'r Update> {
         let winner = self.winner(key, store);
         let mut losers = self.losers.get(key).cloned().unwrap_or_default();
@@ -59,7 +60,8 @@ impl Claims {
         losers.into_iter().map(|loser| store.claimed(loser)).filter(is_other)
     }
 
-    /// In the order of keys. Policies that need a tier of the same kind do not contend with it, or with each other.
+    /// Returns the conflicts in the order of keys. Equal claims of a tier, as by several policies
+    /// in it, are no conflict.
     pub(super) fn conflicts<'r>(&'r self, store: &'r Store) -> impl Iterator<Item = Conflict<'r>> {
         let id = |claim: Claim| &store.object(claim.slot).id;
         let of_key = move |(key, losers): (&'r Key, &'r Vec<Claim>)| {

@@ -1,4 +1,4 @@
-//! Denials for policies whose key another object has.
+//! Denials for policies whose key belongs to another object.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ impl Register {
         }
     }
 
-    /// The denials for the policies that do not count for a key.
+    /// Returns the denials for the ignored policies of a key.
     fn denials(&self, key: &Key) -> Contributions {
         let Key::Policy(of) = key else { return Contributions::new() };
         let denials = self.claims.ignored(key, &self.store).filter_map(|update| match update {
@@ -68,7 +68,7 @@ impl Register {
     }
 }
 
-/// The object that stands for the denials of a key.
+/// Returns the id of the object that holds the denials of a key.
 fn reserved(winner: &ObjectId, key: &Key) -> ObjectId {
     let name = match key {
         Key::Policy(id) => &*id.name,

@@ -9,7 +9,7 @@ use tortie_resources::manifest::{Contributions, ObjectId};
 
 use crate::Fallback;
 
-/// What an object puts in force.
+/// Updates that an object puts in force.
 #[derive(Clone, Debug, Default)]
 pub(super) struct InForce(Option<Arc<[Update]>>);
 
@@ -27,7 +27,7 @@ impl From<Contributions> for InForce {
     }
 }
 
-/// One of the things that an object contributes.
+/// One update that an object contributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) slot: u32,
@@ -39,16 +39,16 @@ pub(super) struct Object {
     pub(super) id: ObjectId,
     pub(super) in_force: InForce,
     pub(super) fallback: Fallback,
-    /// In which listing it was last seen.
+    /// The listing in which it was last seen.
     pub(super) listing: u32,
 }
 
-/// Objects in numbered slots, which are used again.
+/// Objects in numbered, reused slots.
 #[derive(Debug, Default)]
 pub(super) struct Store {
     slots: Vec<Option<Object>>,
     free: Vec<u32>,
-    /// By slot, up to the last of which it is known.
+    /// Versions by slot, up to the last known one.
     versions: Vec<Option<Arc<str>>>,
     names: HashTable<u32>,
     hasher: RandomState,
@@ -59,7 +59,7 @@ impl Store {
         self.names.find(self.hasher.hash_one(id), |slot| self.object(*slot).id == *id).copied()
     }
 
-    /// Adds an object that has nothing in force; there must be none of this name.
+    /// Adds an object with nothing in force; its name must be new.
     pub(super) fn insert(&mut self, id: ObjectId) -> u32 {
         let hash = self.hasher.hash_one(&id);
         let object = Some(Object { id, in_force: InForce::default(), fallback: Fallback::Nothing, listing: 0 });
@@ -78,7 +78,7 @@ impl Store {
         slot
     }
 
-    /// Removes an object; nobody may claim anything by it any more.
+    /// Removes an object, which must not have claims any more.
     pub(super) fn remove(&mut self, slot: u32) {
         let hash = self.hasher.hash_one(&self.object(slot).id);
         if let Ok(entry) = self.names.find_entry(hash, |other| *other == slot) {
@@ -90,7 +90,7 @@ impl Store {
         }
         self.free.push(slot);
         if self.free.len() == self.slots.len() {
-            // Memory of a larger cluster, or of all that there was, is given back.
+            // The store is empty; its memory is released.
             *self = Self { hasher: self.hasher.clone(), ..Self::default() };
         }
     }
@@ -129,7 +129,7 @@ impl Store {
         }
     }
 
-    /// What an object claims, by number.
+    /// Returns the claims of an object.
     #[expect(clippy::expect_used, reason = "2^32 claims do not fit into memory")]
     pub(super) fn claims(&self, slot: u32) -> impl Iterator<Item = Claim> + use<> {
         let count = u32::try_from(self.object(slot).in_force.len()).expect("fewer than 2^32 claims");

@@ -62,7 +62,7 @@ impl<'r> Tree<'r> {
     /// # Errors
     /// If it is anything else, on a file system of the kernel, gone or outside.
     pub(super) fn regular(&self, path: &Path) -> io::Result<File> {
-        // Opening a device may have effects: the file is looked at before.
+        // Opening a device may have effects, so the file is checked first.
         check_regular(self.open_at(path, OFlags::PATH)?)?;
         check_regular(self.open_at(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?)
     }
@@ -78,13 +78,14 @@ impl<'r> Tree<'r> {
         }
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         match openat2(&self.root, below, flags, Mode::empty(), resolve) {
-            // An absolute link may lead to a place beneath the root; a kernel or a sandbox may lack the system call.
+            // An absolute link may lead to a place beneath the root; a kernel or a sandbox may lack
+            // `openat2`.
             Err(Errno::XDEV | Errno::NOSYS | Errno::PERM | Errno::AGAIN) => self.open_and_check(below, flags),
             opened => Ok(opened?),
         }
     }
 
-    /// Opens what a path leads to and asks the kernel for its place.
+    /// Opens the target of a path and checks its location as reported by the kernel.
     pub(super) fn open_and_check(&self, below: &Path, flags: OFlags) -> io::Result<OwnedFd> {
         let found = openat(&self.root, below, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         if !place(&found)?.starts_with(place(&self.root)?) {
@@ -121,7 +122,7 @@ fn refuse_kernel(file: &OwnedFd) -> io::Result<()> {
     if KERNEL_FILE_SYSTEMS.contains(&kind) { Err(io::Error::other(OF_KERNEL)) } else { Ok(()) }
 }
 
-/// Whether a file was refused because it is not beneath the root.
+/// Reports whether a file was refused because it is not beneath the root.
 pub(super) fn leads_out(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::XDEV)
 }

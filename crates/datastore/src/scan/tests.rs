@@ -13,7 +13,7 @@ fn a_file_that_changed_while_a_look_took_its_time_may_change_again_and_look_the_
     assert!(!is_racy(1000.2, 1000.3));
     assert!(is_racy(998.0, 1000.0), "changed two seconds after the look began");
     assert!(is_racy(998.0, 1005.0));
-    // The clock was set back: this is never going to be long ago.
+    // The clock was set back, so the file seems to have changed in the future.
     assert!(!is_racy(500.0, 501.0));
 }
 
@@ -21,7 +21,7 @@ fn write(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// The text, or the reason for which it cannot be read.
+/// Returns the text, or the reason why it cannot be read.
 fn read(root: &Path, path: &Path, access: DirAccess) -> Result<Option<String>, String> {
     super::read(root, path, access).map_err(|error| with_causes(&error))
 }
@@ -30,7 +30,7 @@ fn closed(found: &Found, path: &Path) -> String {
     found.closed.get(path).cloned().unwrap_or_else(|| panic!("{}: {found:?}", path.display()))
 }
 
-/// A directory, and one beside it.
+/// Returns a directory, and another one beside it.
 fn two() -> (TempDir, PathBuf, PathBuf) {
     let parent = TempDir::new().unwrap();
     let (root, other) = (parent.path().join("root"), parent.path().join("other"));

@@ -13,7 +13,7 @@ fn updates(names: std::ops::Range<usize>) -> Vec<Update> {
     names.map(update).collect()
 }
 
-/// How many updates wait.
+/// Returns the number of queued updates.
 fn waiting(feed: &Feed) -> usize {
     feed.shared.lock().buffer.len()
 }
@@ -56,7 +56,7 @@ fn what_waits_already_may_change_while_there_is_no_room() {
 
 type Blocked = thread::JoinHandle<(Result<(), Closed>, Feed)>;
 
-/// Starts a source that tells more than there is room for, and waits until it is blocked.
+/// Starts a source that sends more than the queue holds, and waits until it is blocked.
 fn blocked_source() -> (Blocked, Watching) {
     let (feed, watching) = channel();
     let source = thread::spawn(move || {
@@ -91,7 +91,7 @@ fn asking_again_drops_what_waits_and_wakes_a_source_that_waits() {
     watching.resend.ask();
     let (told, feed) = source.join().unwrap();
     assert_eq!(told, Ok(()));
-    // Nothing counts until the source restarts.
+    // Updates are dropped until the source restarts.
     feed.tell(updates(5..6), Instant::now()).unwrap();
     feed.end_resync().unwrap();
     feed.problems(Vec::new()).unwrap();
@@ -153,7 +153,7 @@ fn why_a_datastore_is_away_is_said_again_to_a_consumer_that_restarts() {
     });
     let away = |why, refused| format!("Ok(Unavailable {{ why: {why:?}, refused: {refused} }})");
     feed.unavailable("no route").unwrap();
-    // Whether it was heard before, only waits, or is news meanwhile.
+    // Whether it was received before, is queued, or has just changed.
     assert_eq!(told(&events), away("no route", false));
     for _ in 0..2 {
         let before = woken.load(Ordering::Relaxed);
@@ -164,13 +164,13 @@ fn why_a_datastore_is_away_is_said_again_to_a_consumer_that_restarts() {
     feed.refused("no rights").unwrap();
     assert_eq!(told(&events), away("no rights", true));
     assert_eq!(told(&events), "Err(Empty)");
-    // The source answers with what it knows, which makes no difference to where it knows it from.
+    // The source answers with its known state; that does not make the datastore available.
     assert_eq!(feed.take_resend(), Ok(true));
     feed.begin_resync().unwrap();
     feed.end_resync().unwrap();
     assert_eq!(told(&events), "Ok(Status(Resync))");
     assert_eq!(told(&events), "Ok(Status(InSync))");
-    // It may come back before it has answered.
+    // The consumer may restart again before the source has answered.
     resend.ask();
     feed.available().unwrap();
     assert_eq!(told(&events), "Ok(Available)");
@@ -178,7 +178,7 @@ fn why_a_datastore_is_away_is_said_again_to_a_consumer_that_restarts() {
     assert_eq!(told(&events), "Err(Empty)", "nothing is wrong any more");
 }
 
-/// Who is woken and takes all there is never misses anything.
+/// A consumer that takes all events at each notification misses none.
 #[test]
 fn a_consumer_that_is_woken_hears_everything() {
     let (feed, Watching { events, .. }) = channel();

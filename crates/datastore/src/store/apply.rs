@@ -1,4 +1,4 @@
-//! Writing resources as people mean it: with the rules that hold between them.
+//! Writing of resources in the form that users write, with the rules that hold between them.
 
 mod checks;
 mod edits;
@@ -15,25 +15,25 @@ pub use self::edits::{LabelChange, LabelError, change_labels, edit, merge_patch}
 use crate::store::stamp::{random, uuid};
 use crate::store::{ResourceStore, StoreError, StoredResource};
 
-/// How often a write is tried again that somebody else was faster than.
+/// Attempts of a write that conflicts with other writes.
 const TRIES: usize = 5;
 
-/// What became of a resource that was applied.
+/// Result of applying a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// It was not there, and is now.
+    /// It did not exist and was created.
     Created,
-    /// It was there, and is different now.
+    /// It existed and was changed.
     Updated,
-    /// It was there like this.
+    /// It existed with this content.
     Unchanged,
 }
 
-/// Why a resource was not applied or deleted.
+/// Reason why a resource was not applied or deleted.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApplyError {
-    /// A rule is against it.
+    /// A rule forbids it.
     #[error("{key}")]
     Refused {
         /// The resource.
@@ -42,26 +42,26 @@ pub enum ApplyError {
         #[source]
         why: Cause,
     },
-    /// The object says something of itself that makes no sense.
+    /// The object contradicts the resource's key, or is invalid.
     #[error("{key}")]
     Object {
         /// The resource.
         key: ResourceKey,
-        /// What is wrong.
+        /// The error.
         #[source]
         error: ObjectError,
     },
-    /// Nothing is there any more in place of which the object is to be written.
+    /// The version to be replaced was of a resource that has been deleted.
     #[error(
         "{key} does not exist any more, and version {expected} of it was to be replaced; to create it, apply it without metadata.resourceVersion"
     )]
     Gone {
         /// The resource.
         key: ResourceKey,
-        /// The version that was to be replaced.
+        /// The version to be replaced.
         expected: Revision,
     },
-    /// The datastore.
+    /// The datastore failed or refused.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -70,9 +70,9 @@ fn refused(key: &ResourceKey, why: impl Into<Cause>) -> ApplyError {
     ApplyError::Refused { key: key.clone(), why: why.into() }
 }
 
-/// Makes sure that a datastore has what every datastore needs: the built-in tiers, and `ClusterInformation` which says
-/// that it is ready (`EnsureInitialized` of `libcalico-go/lib/clientv3/client.go`). What is there stays as it is; that the
-/// datastore is not ready stays, too, if somebody has said so.
+/// Creates the objects that every datastore needs: the built-in tiers, and a `ClusterInformation`
+/// with the ready flag (`EnsureInitialized` of `libcalico-go/lib/clientv3/client.go`). Existing
+/// objects stay as they are; a datastore that was marked as not ready stays so.
 ///
 /// # Errors
 /// [`StoreError`] from the datastore.
@@ -131,37 +131,38 @@ fn create_unless_there(store: &dyn ResourceStore, key: &ResourceKey, object: Val
     }
 }
 
-/// Creates a resource, or replaces what is there by it.
+/// Creates or replaces a resource.
 ///
-/// If the object has a `metadata.resourceVersion`, it replaces that version only, and nothing is created. Of the metadata of
-/// what is there, labels and annotations are replaced and everything else stays, as calicoctl does it.
+/// If the object has a `metadata.resourceVersion`, it replaces that version only, and is not
+/// created. Labels and annotations of the existing resource are replaced; its other metadata stays,
+/// as with calicoctl.
 ///
 /// # Errors
-/// [`ApplyError::Refused`] if a rule between resources is against it, such as that a policy is in a tier that exists;
-/// [`ApplyError::Gone`] if the version that it replaces was of something that has been deleted; otherwise what the datastore
-/// says, [`StoreError::Conflict`] above all.
+/// [`ApplyError::Refused`] if a rule between resources forbids it, such as that a policy's tier
+/// must exist; [`ApplyError::Gone`] if the version that it replaces was of a deleted resource;
+/// otherwise the datastore's error, mainly [`StoreError::Conflict`].
 pub fn apply(store: &dyn ResourceStore, key: &ResourceKey, object: &Value) -> Result<Applied, ApplyError> {
     write(store, key, object, true)
 }
 
-/// Creates a resource that is not there yet.
+/// Creates a resource that does not exist yet.
 ///
 /// # Errors
-/// [`StoreError::AlreadyExists`]; [`ApplyError::Refused`] as of [`apply`], and if the object has a `metadata.resourceVersion`;
-/// otherwise what the datastore says.
+/// [`StoreError::AlreadyExists`]; [`ApplyError::Refused`] as with [`apply`], and if the object has
+/// a `metadata.resourceVersion`; otherwise the datastore's error.
 pub fn create(store: &dyn ResourceStore, key: &ResourceKey, object: &Value) -> Result<(), ApplyError> {
     if based_on(key, object)?.is_some() {
-        let why = "metadata.resourceVersion: what is to be created has no version yet; leave it out, or replace what is there";
+        let why = "metadata.resourceVersion: a new resource has no version; omit it, or replace the existing resource";
         return Err(refused(key, why));
     }
     check(store, key, object)?;
     create_checked(store, key, object)
 }
 
-/// Replaces a resource that is there. Versions and metadata count as for [`apply`].
+/// Replaces an existing resource. Versions and metadata are handled as by [`apply`].
 ///
 /// # Errors
-/// [`StoreError::NotFound`] if it is not there; otherwise as [`apply`].
+/// [`StoreError::NotFound`] if it does not exist; otherwise as [`apply`].
 pub fn replace(store: &dyn ResourceStore, key: &ResourceKey, object: &Value) -> Result<Applied, ApplyError> {
     write(store, key, object, false)
 }
@@ -188,8 +189,8 @@ fn write(
     })
 }
 
-/// Tries again where somebody was faster between reading and writing. Who wants to replace one version only is told instead.
-/// Nothing is returned by what finds nothing to replace.
+/// Retries if another client wrote between reading and writing, unless a certain version is to be
+/// replaced. `write` returns `None` if there is nothing to replace.
 fn until_undisturbed(
     key: &ResourceKey,
     based_on: Option<Revision>,
@@ -224,7 +225,7 @@ fn create_checked(store: &dyn ResourceStore, key: &ResourceKey, object: &Value) 
     Ok(())
 }
 
-/// Replaces what has been read.
+/// Replaces a resource that has been read.
 fn replace_this(
     store: &dyn ResourceStore,
     there: &StoredResource,
@@ -239,7 +240,7 @@ fn replace_this(
     let mut next = object.clone();
     merge_metadata(&there.object, &mut next);
     stored::to_stored(key, &mut next).map_err(wrong)?;
-    // Compared as it is told, not as it would be written now: a default may be missing in what is there.
+    // Both are compared in the form that is read, because the stored object may lack a default.
     if stored::from_stored(key, next.clone(), there.revision).map_err(wrong)? == there.object {
         return Ok(Applied::Unchanged);
     }
@@ -247,11 +248,11 @@ fn replace_this(
     stored::to_stored(key, &mut before).map_err(wrong)?;
     check_same_pool(key, &before, &next)?;
     let written = store.update(key, next, there.revision)?;
-    // A datastore with defaults of its own may find that nothing is different.
+    // A datastore with its own defaults may find that nothing differs.
     Ok(if written.revision == there.revision { Applied::Unchanged } else { Applied::Updated })
 }
 
-/// Lets an object have the metadata of what is there, but its own labels and annotations.
+/// Gives an object the metadata of the existing resource, except for labels and annotations.
 fn merge_metadata(there: &Value, object: &mut Value) {
     let Some(Value::Object(mut metadata)) = there.get("metadata").cloned() else { return };
     let own = object.get("metadata");
@@ -266,11 +267,11 @@ fn merge_metadata(there: &Value, object: &mut Value) {
     }
 }
 
-/// Deletes a resource; if a version is given, only that one.
+/// Deletes a resource; only this version, if one is given.
 ///
 /// # Errors
-/// [`ApplyError::Refused`] if the resource is part of every cluster, or a tier that policies are in; otherwise what the
-/// datastore says.
+/// [`ApplyError::Refused`] if the resource is part of every cluster, or a tier that is not empty;
+/// otherwise the datastore's error.
 pub fn delete(store: &dyn ResourceStore, key: &ResourceKey, version: Option<Revision>) -> Result<(), ApplyError> {
     check_writable(key)?;
     if key.kind() == ResourceKind::Tier {

@@ -4,11 +4,12 @@ use serde_json::Value;
 use tortie_model::Cause;
 use tortie_resources::stored::{KeyError, ObjectError, ResourceKey, ResourceKind, Revision};
 
-/// A datastore that resources can be written to.
+/// Datastore that resources can be written to.
 ///
-/// Objects go in as people write them: [`stored::to_stored`] has been applied to what is kept, and
-/// [`stored::from_stored`] to what comes back. Calls wait for the datastore, but not endlessly: one that does not answer
-/// is [`StoreError::Unavailable`], and whether a write has happened then is unknown.
+/// Objects are passed in the form that users write: the stored form results from
+/// [`stored::to_stored`], and read objects from [`stored::from_stored`]. Calls wait for the
+/// datastore for a limited time. If it does not respond, they return [`StoreError::Unavailable`],
+/// and it is unknown whether a write took effect.
 ///
 /// [`stored::to_stored`]: tortie_resources::stored::to_stored
 /// [`stored::from_stored`]: tortie_resources::stored::from_stored
@@ -16,29 +17,31 @@ pub trait ResourceStore: Send + Sync {
     /// Reads a resource.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`], [`StoreError::Unreadable`], or what any method may run into.
+    /// [`StoreError::NotFound`], [`StoreError::Unreadable`], or the errors of any method.
     fn get(&self, key: &ResourceKey) -> Result<StoredResource, StoreError>;
 
-    /// Reads every resource of a kind, or those in one namespace, as they were at one time, in the order of paths.
+    /// Reads all resources of a kind, or those in one namespace, at one version, in the order of
+    /// paths.
     ///
     /// # Errors
     /// [`StoreError`].
     fn list(&self, kind: ResourceKind, namespace: Option<&str>) -> Result<Listing, StoreError>;
 
-    /// Writes a resource that is not there yet. Gives it a `uid` and a `creationTimestamp` if it has none.
+    /// Creates a resource. Sets its `uid` and `creationTimestamp` if they are missing.
     ///
     /// # Errors
-    /// [`StoreError::AlreadyExists`], [`StoreError::Invalid`], or what any method may run into.
+    /// [`StoreError::AlreadyExists`], [`StoreError::Invalid`], or the errors of any method.
     fn create(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError>;
 
-    /// Replaces a resource if nobody else has written it since this version.
+    /// Replaces a resource if it is still at this version.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`], [`StoreError::NotFound`], [`StoreError::Invalid`], or what any method may run into.
+    /// [`StoreError::Conflict`], [`StoreError::NotFound`], [`StoreError::Invalid`], or the errors
+    /// of any method.
     fn update(&self, key: &ResourceKey, object: Value, based_on: Revision) -> Result<StoredResource, StoreError>;
 
-    /// Replaces the status of a resource if nobody else has written the resource since this version. Where the status is
-    /// kept with the rest, everything is replaced.
+    /// Replaces the status of a resource if the resource is still at this version. Where the status
+    /// is not stored separately, the whole resource is replaced.
     ///
     /// # Errors
     /// As [`ResourceStore::update`].
@@ -51,22 +54,22 @@ pub trait ResourceStore: Send + Sync {
         self.update(key, object, based_on)
     }
 
-    /// Writes a resource whether it is there or not, whoever has written it. Gives it a `uid` and a `creationTimestamp`
-    /// if it has none.
+    /// Creates or replaces a resource, whatever its version. Sets its `uid` and `creationTimestamp`
+    /// if they are missing.
     ///
     /// # Errors
-    /// [`StoreError::Invalid`], or what any method may run into.
+    /// [`StoreError::Invalid`], or the errors of any method.
     fn put(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError>;
 
-    /// Deletes a resource; if a version is given, only that one.
+    /// Deletes a resource; only this version, if one is given.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`], [`StoreError::Conflict`], or what any method may run into.
+    /// [`StoreError::NotFound`], [`StoreError::Conflict`], or the errors of any method.
     fn delete(&self, key: &ResourceKey, version: Option<Revision>) -> Result<(), StoreError>;
 
-    /// What would be there after a write of `object`, or a deletion if there is none, of what is at this version, or of what is
-    /// not there yet. A datastore that can be asked is asked, which also tells whether it would refuse; of others it is the
-    /// object. Nothing is written.
+    /// Returns the object that a write of `object` would produce, or checks a deletion if it is
+    /// `None`. `based_on` is the replaced version; `None` for a creation. A datastore with dry runs
+    /// validates the write; for others the result is `object` itself. Nothing is written.
     ///
     /// # Errors
     /// As the write itself.
@@ -80,26 +83,26 @@ pub trait ResourceStore: Send + Sync {
         Ok(object.cloned())
     }
 
-    /// Whether who writes here has the right to do this to a resource, whether it is there or not. A datastore that does not tell
-    /// rights apart by what is done lets everything be done.
+    /// Reports whether the client has the permission for this verb on a resource, which need not
+    /// exist. A datastore whose permissions do not depend on the verb returns true.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] or [`StoreError::Refused`] if it cannot be asked.
+    /// [`StoreError::Unavailable`] or [`StoreError::Refused`] if the datastore cannot answer.
     fn is_allowed(&self, verb: Verb, key: &ResourceKey) -> Result<bool, StoreError>;
 }
 
-/// What is done to a resource, as Kubernetes names it in roles.
+/// Verb of a role in Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verb {
-    /// It is made.
+    /// The resource is created.
     Create,
-    /// It is taken away.
+    /// The resource is deleted.
     Delete,
 }
 
 impl Verb {
-    /// The word that roles have for it.
+    /// Returns the verb as it is written in roles.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -109,12 +112,12 @@ impl Verb {
     }
 }
 
-/// A resource as it is kept.
+/// A stored resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredResource {
-    /// Which one.
+    /// The key.
     pub key: ResourceKey,
-    /// When it was last written.
+    /// Version of the last write.
     pub revision: Revision,
     /// The object, with `metadata.resourceVersion`.
     pub object: Value,
@@ -123,72 +126,72 @@ pub struct StoredResource {
 /// All resources of a kind.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Listing {
-    /// Those that can be read, in the order of paths.
+    /// The readable resources, in the order of paths.
     pub resources: Vec<StoredResource>,
-    /// Those that cannot, and why.
+    /// The other ones, with the reason.
     pub unreadable: Vec<(ResourceKey, String)>,
     /// The version of the datastore that was read.
     pub revision: Revision,
 }
 
-/// Why something was not read or written.
+/// Reason why a resource was not read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The resource is not there.
+    /// The resource does not exist.
     #[error("{0} does not exist")]
     NotFound(ResourceKey),
-    /// The resource is there already.
+    /// The resource exists already.
     #[error("{0} exists already")]
     AlreadyExists(ResourceKey),
-    /// Somebody else has written the resource.
-    #[error("{key} has been changed by somebody else: it is at version {found}, not {expected}")]
+    /// Another client has written the resource.
+    #[error("{key} has been changed meanwhile: it is at version {found}, not {expected}")]
     Conflict {
         /// The resource.
         key: ResourceKey,
-        /// The version that was to be replaced.
+        /// The version to be replaced.
         expected: Revision,
-        /// The version that is there.
+        /// The existing version.
         found: Revision,
     },
-    /// The object cannot be kept.
+    /// The object is invalid.
     #[error("{key}")]
     Invalid {
         /// The resource.
         key: ResourceKey,
-        /// What is wrong.
+        /// The error.
         #[source]
         error: ObjectError,
     },
-    /// The datastore will never take the object as it is, or not where it is to be.
+    /// The datastore rejects the object permanently, as it is or in its place.
     #[error("{key}: the datastore does not accept it: {why}")]
     NotAccepted {
         /// The resource.
         key: ResourceKey,
-        /// What the datastore says.
+        /// Message of the datastore.
         why: String,
     },
-    /// What is kept is no resource.
-    #[error("{key}: what is kept cannot be read")]
+    /// The stored value is not a valid resource.
+    #[error("{key}: the stored value cannot be read")]
     Unreadable {
         /// The resource.
         key: ResourceKey,
-        /// What is wrong.
+        /// The error.
         #[source]
         why: Cause,
     },
-    /// No resource can be called this.
+    /// The name is invalid for a resource.
     #[error("the datastore has no such resource")]
     Named(#[from] KeyError),
-    /// The datastore does not allow this, or not to this user; trying again does not help.
+    /// The datastore does not permit this, or not to this user; a retry does not help.
     #[error("the datastore refuses")]
     Refused(#[source] Cause),
-    /// The datastore does not answer, or cannot serve now; trying again may help.
+    /// The datastore does not respond, or cannot serve now; a retry may help.
     #[error("the datastore is not available")]
     Unavailable(#[source] Cause),
 }
 
-/// Error of a value that is no resource.
+/// Error of a value that is not a valid resource.
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ValueError {

@@ -11,7 +11,8 @@ use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision};
 use crate::store::stamp::{random, stamp};
 use crate::store::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb};
 
-/// A [`ResourceStore`] and [`TextStore`] in memory that fails when it is told to: for tests of what writes to a datastore.
+/// A [`ResourceStore`] and [`TextStore`] in memory with injected faults, for tests of code that
+/// writes to a datastore.
 ///
 /// ```
 /// use serde_json::json;
@@ -31,18 +32,19 @@ pub struct MemoryStore {
     state: Mutex<State>,
 }
 
-/// What goes wrong.
+/// Injected fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing: this call is not the one that is to fail.
+    /// None: this call succeeds.
     None,
-    /// The call does nothing and says so.
+    /// The call has no effect, and returns an error.
     Unavailable,
-    /// A write happens, but the answer is lost.
+    /// A write takes effect, but its response is lost.
     LostAnswer,
-    /// The call is refused for good.
+    /// The call is refused permanently.
     Refused,
-    /// Just before the call somebody else writes the resource or the texts again, or creates the resource.
+    /// Just before the call another client writes the resource or the texts again, or creates the
+    /// resource.
     Overtaken,
 }
 
@@ -57,32 +59,32 @@ struct State {
 }
 
 impl MemoryStore {
-    /// Lets one call fail, the next after those that were to fail already.
+    /// Queues a fault for one call, after the faults queued before.
     pub fn fail_next(&self, fault: Fault) {
         self.lock().faults.push_back(fault);
     }
 
-    /// Makes the datastore go away until it is told to come back.
+    /// Makes the datastore unavailable or available.
     pub fn set_down(&self, down: bool) {
         self.lock().down = down;
     }
 
-    /// How many writes and deletions have happened.
+    /// Returns the number of writes and deletions so far.
     #[must_use]
     pub fn writes(&self) -> usize {
         self.lock().writes
     }
 
-    /// The keys of everything that is kept.
+    /// Returns the keys of all resources.
     #[must_use]
     pub fn keys(&self) -> Vec<ResourceKey> {
         self.lock().kept.keys().cloned().collect()
     }
 
-    /// Reads what is under all paths that begin with `prefix`, in their order.
+    /// Reads the texts under all paths that begin with `prefix`, in their order.
     ///
     /// # Errors
-    /// The fault that is due.
+    /// The injected fault.
     pub fn texts(&self, prefix: &str) -> Result<Vec<StoredText>, StoreError> {
         self.call(None, |state| {
             let from = state.texts.range(prefix.to_owned()..);
@@ -94,7 +96,7 @@ impl MemoryStore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes one call, with the fault that is due; the resource is that which it is about.
+    /// Makes one call concerning this resource, with the queued fault.
     fn call<T>(
         &self,
         key: Option<&ResourceKey>,

@@ -1,7 +1,8 @@
-//! Changes that are taken back unless somebody confirms them in time.
+//! Changes that are rolled back unless they are confirmed in time.
 //!
-//! A [`PendingChange`] says of each resource what was there and what is written, and until when that may be confirmed. It is
-//! kept by a [`Journal`], durably, before the first write, so that whoever comes next can go on where somebody was killed:
+//! A [`PendingChange`] records each resource before and after the change, and the deadline for its
+//! confirmation. A [`Journal`] stores it durably before the first write, so that after a crash any
+//! program can continue:
 //!
 //! ```text
 //!               carry_out                        confirm
@@ -11,9 +12,10 @@
 //!  RollingBack ◄────────────────┘ ──── attend, until it is done ──► RolledBack
 //! ```
 //!
-//! Only one program at a time works on it: who has the journal's lock. So a change that is `Applying` while the lock is
-//! free was left by a program that was killed, and is taken back at once. Rolling back reads each resource again: only what
-//! is still as it was written is put back, and what somebody else has written since is left alone and named.
+//! Only one program at a time works on it: the holder of the journal's lock. So a change that is
+//! `Applying` while the lock is free was left by a killed program, and is rolled back at once. The
+//! rollback reads each resource again. It restores a resource only if it is still as it was
+//! written; a resource that another client has changed since is left unchanged and reported.
 //!
 //! ```
 //! use std::sync::Arc;

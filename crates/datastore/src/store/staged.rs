@@ -1,4 +1,4 @@
-//! What writing would do.
+//! Effect of writes without making them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,10 +11,11 @@ use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision};
 use crate::store::stamp::{random, stamp};
 use crate::store::{Listing, ResourceStore, StoreError, StoredResource, Verb};
 
-/// The version of what is staged and not written. No datastore has it.
+/// Version of objects that are staged and not written. No datastore uses it.
 const STAGED: Revision = Revision(i64::MAX);
 
-/// A store over another one that is read and never written: what would be written is noted, and read back.
+/// A store that reads from another one and never writes to it: writes are recorded, and visible to
+/// later reads.
 ///
 /// ```
 /// use serde_json::json;
@@ -36,21 +37,21 @@ pub struct StagedStore<'s> {
     staged: Mutex<Staged>,
 }
 
-/// How one resource is to change.
+/// Staged change of one resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StagedWrite {
-    /// Which one.
+    /// The key.
     pub key: ResourceKey,
-    /// What is there; `None` if nothing is.
+    /// The existing resource; `None` if there is none.
     pub before: Option<StoredResource>,
-    /// What is to be there, without a version; `None` if nothing is to be.
+    /// The new object, without a version; `None` for a deletion.
     pub after: Option<Value>,
 }
 
 #[derive(Default)]
 struct Staged {
     writes: Vec<StagedWrite>,
-    /// Where each key is among them.
+    /// Index of each key in `writes`.
     places: BTreeMap<ResourceKey, usize>,
 }
 
@@ -61,14 +62,14 @@ impl std::fmt::Debug for StagedStore<'_> {
 }
 
 impl<'s> StagedStore<'s> {
-    /// Nothing is staged over this store.
+    /// Returns a store over this one, with nothing staged.
     #[must_use]
     pub fn new(store: &'s dyn ResourceStore) -> Self {
         Self { store, staged: Mutex::default() }
     }
 
-    /// What would change, one write for each resource, in the order in which they were first written. What is to be as it is
-    /// already is left out.
+    /// Returns the changes, one for each resource, in the order in which they were first written.
+    /// Writes without an effect are left out.
     #[must_use]
     pub fn into_writes(self) -> Vec<StagedWrite> {
         let staged = self.staged.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +84,7 @@ impl<'s> StagedStore<'s> {
         self.staged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is staged for a resource, if anything is.
+    /// Returns the staged object of a resource, if one is staged.
     fn staged(&self, key: &ResourceKey) -> Option<Option<Value>> {
         let staged = self.lock();
         let place = staged.places.get(key)?;
@@ -115,7 +116,7 @@ impl<'s> StagedStore<'s> {
         Ok(StoredResource { key: key.clone(), revision: STAGED, object })
     }
 
-    /// Whether the resource is at this version.
+    /// Checks that the resource is at this version.
     fn expect(&self, key: &ResourceKey, expected: Revision) -> Result<(), StoreError> {
         let found = self.get(key)?.revision;
         if found == expected { Ok(()) } else { Err(StoreError::Conflict { key: key.clone(), expected, found }) }
@@ -128,11 +129,11 @@ fn told(key: &ResourceKey, object: Value) -> Result<Value, StoreError> {
 }
 
 impl StagedWrite {
-    /// Lets a datastore say what it would make of the write, and whether it would refuse it. Returns whether the write still
-    /// changes anything then.
+    /// Replaces the new object by the result of the datastore's dry run, which also validates it.
+    /// Returns whether the write still changes anything.
     ///
     /// # Errors
-    /// [`StoreError`], as of the write itself.
+    /// [`StoreError`], as with the write itself.
     pub fn dry_run(&mut self, store: &dyn ResourceStore) -> Result<bool, StoreError> {
         let based_on = self.before.as_ref().map(|before| before.revision);
         self.after = store.dry_run(&self.key, self.after.as_ref(), based_on)?.map(unversioned);
@@ -142,8 +143,8 @@ impl StagedWrite {
         })
     }
 
-    /// What would have to be done to take the write back, if that is something else than what was done: what is replaced is put
-    /// back as it was replaced.
+    /// Returns the permission needed to roll the write back, if it differs from that of the write.
+    /// A replaced object is rolled back by a replacement, so no other permission is needed.
     #[must_use]
     pub fn reverse(&self) -> Option<Verb> {
         match (&self.before, &self.after) {
@@ -154,8 +155,8 @@ impl StagedWrite {
     }
 }
 
-/// Whether two objects say the same, but for what the datastore and programs say of them: nobody else has changed one that is
-/// the same as it was written.
+/// Reports whether two objects are the same, apart from the fields that the datastore and programs
+/// set. A resource that is the same as it was written has not been changed by another client.
 pub(crate) fn is_same(one: &Value, other: &Value) -> bool {
     let parts = |object: &Value| {
         let mut object = object.clone();
@@ -172,7 +173,7 @@ pub(crate) fn is_same(one: &Value, other: &Value) -> bool {
     one == other || parts(one) == parts(other)
 }
 
-/// An object without the version that it was read at.
+/// Returns an object without its version.
 pub(crate) fn unversioned(mut object: Value) -> Value {
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         metadata.shift_remove("resourceVersion");
@@ -270,7 +271,7 @@ mod tests {
         apply(&staged, &tier, &json!({"spec": {"order": 7}})).expect("staged");
         let writes = staged.into_writes();
         assert_eq!(store.writes(), there);
-        // The policy has come and gone.
+        // The policy was created and deleted.
         let [write] = &writes[..] else { panic!("{writes:?}") };
         assert_eq!((&write.key, &write.before), (&tier, &None));
         let after = write.after.clone().expect("an object");

@@ -1,10 +1,10 @@
-//! What a resource is given when it is created.
+//! Metadata that a resource is given when it is created.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
 
-/// Gives an object `metadata.uid` and `metadata.creationTimestamp` if it has none.
+/// Sets `metadata.uid` and `metadata.creationTimestamp` of an object if they are missing.
 pub(crate) fn stamp(object: &mut Value, now: SystemTime, random: u128) {
     let Some(whole) = object.as_object_mut() else { return };
     let metadata = whole.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
@@ -19,12 +19,12 @@ pub(crate) fn stamp(object: &mut Value, now: SystemTime, random: u128) {
     }
 }
 
-/// A random UUID of version 4 (RFC 9562).
+/// Returns a random UUID of version 4 (RFC 9562).
 pub(crate) fn uuid(random: u128) -> String {
     uuid::Builder::from_random_bytes(random.to_be_bytes()).into_uuid().to_string()
 }
 
-/// A time as RFC 3339 writes it, in UTC and whole seconds.
+/// Formats a time by RFC 3339, in UTC and whole seconds.
 #[must_use]
 pub fn timestamp(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();

@@ -1,49 +1,53 @@
-//! What the datastore keeps beside resources: texts under paths, such as blocks of addresses.
+//! Values of the datastore other than resources: texts under paths, such as IPAM blocks.
 
 use tortie_resources::stored::Revision;
 
 use crate::store::StoreError;
 
-/// A datastore in which texts under any path are read, and replaced if they are as expected.
+/// A datastore in which texts under any path are read, and replaced if they are at the expected
+/// versions.
 pub trait TextStore: Send + Sync {
-    /// Reads what is under a path; `None` if nothing is. What is not UTF-8 is read with replacement characters.
+    /// Reads the text under a path; `None` if there is none. Invalid UTF-8 is replaced.
     ///
     /// # Errors
     /// [`StoreError::Refused`] or [`StoreError::Unavailable`].
     fn text(&self, path: &str) -> Result<Option<StoredText>, StoreError>;
 
-    /// Whether several changes can be made together. A datastore without transactions takes them one by one.
+    /// Reports whether several changes can be made in one transaction. A datastore without
+    /// transactions accepts only one at a time.
     fn is_transactional(&self) -> bool {
         true
     }
 
-    /// Makes all of these changes if everything is as they expect, or none. Returns the version of the datastore that they
-    /// have made, or `None` if something is not as expected. No path may be in two of them; more than 128 may be refused,
-    /// and more than one if [`TextStore::is_transactional`] says no.
+    /// Makes all of these changes if all texts are at the expected versions; otherwise none.
+    /// Returns the resulting version of the datastore, or `None` if a text is at another version.
+    /// Each path may occur once. More than 128 changes may be refused, and more than one if
+    /// [`TextStore::is_transactional`] returns false.
     ///
     /// # Errors
-    /// [`StoreError::Refused`], or [`StoreError::Unavailable`], after which they may have been made.
+    /// [`StoreError::Refused`], or [`StoreError::Unavailable`], after which the changes may have
+    /// been made.
     fn commit(&self, changes: &[TextChange]) -> Result<Option<Revision>, StoreError>;
 }
 
-/// What is under a path.
+/// A text and its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredText {
     /// The path.
     pub path: String,
     /// The text.
     pub text: String,
-    /// When it was last written.
+    /// Version of the last write.
     pub revision: Revision,
 }
 
-/// How what is under one path is to change.
+/// Change of one text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextChange {
     /// The path.
     pub path: String,
-    /// The version that must be there; `None` if nothing may be.
+    /// The expected version; `None` if the text must not exist.
     pub expected: Option<Revision>,
-    /// The new text; `None` if nothing is to be there, or to stay there.
+    /// The new text; `None` to delete it, or to require that it does not exist.
     pub text: Option<String>,
 }

@@ -23,7 +23,7 @@ fn object(kind: &str, name: &str) -> Value {
     found.unwrap_or_else(|| panic!("{kind} {name} is missing"))
 }
 
-/// The rules of a shipped role.
+/// Returns the rules of a shipped role.
 fn role(name: &str, namespace: Option<&'static str>) -> Vec<Grant> {
     let rules = object("ClusterRole", name)["rules"].as_array().unwrap().clone();
     rules.into_iter().map(|rule| (rule, namespace)).collect()
@@ -43,7 +43,8 @@ fn on_tier(tier: &str, resource: &str, name: &str, verb: &str, namespace: Option
     ]
 }
 
-/// RBAC's decision on a check, which is a map of `group`, `resource`, `namespace`, `name` and `verb`.
+/// Returns the decision of RBAC on a check, which is a map of `group`, `resource`, `namespace`,
+/// `name` and `verb`.
 fn allows((rule, bound_in): &Grant, check: &HashMap<String, String>) -> bool {
     let of = |field: &str| check.get(field).map_or("", String::as_str);
     let has =
@@ -95,7 +96,7 @@ impl Request {
         ] {
             context.add_variable_from_value(name, to_value(value).unwrap());
         }
-        // The stub collects lines of a field and its value; the API server has types of its own.
+        // The stub collects lines of a field and its value; the API server has separate types.
         for field in ["group", "resource", "namespace", "name", "check"] {
             let of = if field == "check" { "verb" } else { field };
             let add = move |This(this): This<Arc<String>>, value: Arc<String>| format!("{this}{of}={value}\n");
@@ -112,7 +113,7 @@ impl Request {
         context
     }
 
-    /// The messages of the validations that refuse the request.
+    /// Returns the messages of the validations that refuse the request.
     fn refusals(&self, policy: &str, grants: &[Grant]) -> Vec<String> {
         let policy = object("ValidatingAdmissionPolicy", policy);
         let mut variables = serde_json::Map::new();
@@ -164,7 +165,7 @@ fn policy(name: &str, tier: Option<&str>) -> Value {
     policy
 }
 
-/// The rights of an editor of the namespace `dev`.
+/// Returns the permissions of an editor of the namespace `dev`.
 fn editor() -> Vec<Grant> {
     [role("tortie-default-tier", None), role("tortie-default-tier-policies", Some("dev"))].concat()
 }
@@ -292,7 +293,7 @@ fn network_sets_carry_no_reserved_label() {
     Request::create("networksets", json!({"metadata": {"name": "s"}})).allowed(LABELS, &[]);
 }
 
-/// A request that a policy cannot judge is refused, and each policy is in force.
+/// A request that a policy cannot evaluate is refused, and each policy has a binding.
 #[test]
 fn each_policy_fails_closed_and_is_bound() {
     for name in [TIERS, ADDRESSES, LABELS] {

@@ -20,7 +20,7 @@ fn openssl(folder: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The value of an environment variable in a manifest.
+/// Returns the value of an environment variable in a manifest.
 fn variable(file: &str, name: &str) -> String {
     let manifest = documents(&deploy().join("with-fanout").join(file)).remove(0);
     let env = &manifest["spec"]["template"]["spec"]["containers"][0]["env"];
@@ -69,7 +69,7 @@ fn admission_guards_each_annotation_that_gives_addresses() {
     let source = fs::read_to_string(deploy().join("../crates/resources/src/k8s/pod.rs")).unwrap();
     let constants = source.lines().filter_map(|line| line.strip_prefix("const ")?.split_once(": &str = \""));
     let names = constants.filter_map(|(constant, value)| Some((constant, value.strip_suffix("\";")?)));
-    // The CNI's report of networks, from which no address is taken.
+    // The network status of the CNI plugin, from which no address is read.
     let mut read: Vec<String> =
         names.filter(|(constant, _)| *constant != "NETWORK_STATUS").map(|(_, name)| name.to_owned()).collect();
     read.sort();

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{assert_understood, deploy, documents, documents_of};
 
-/// A program that is on the machine, or where `cargo xtask prepare` puts it.
+/// Returns a program that is installed, or was installed by `cargo xtask prepare`.
 fn tool(name: &str) -> Command {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
     let path = std::env::var("PATH").unwrap();
@@ -28,7 +28,7 @@ fn helm(values: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// What the chart makes of these values.
+/// Returns the objects that the chart renders with these values.
 fn chart(values: &[&str]) -> Vec<Value> {
     let output = helm(values);
     let error = String::from_utf8_lossy(&output.stderr);
@@ -42,7 +42,8 @@ fn kustomized(overlay: &str) -> Vec<Value> {
     documents_of(std::str::from_utf8(&output.stdout).unwrap(), overlay)
 }
 
-/// Objects by kind and name. Of lists whose items have names the order means nothing, and kustomize changes it.
+/// Sorts objects by kind and name. The order of lists whose items have names is irrelevant, and
+/// kustomize changes it.
 fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
     let mut named = BTreeMap::new();
     for mut object in objects {
@@ -152,7 +153,8 @@ fn the_api_knows_all_that_it_makes_of_other_values() {
     assert_eq!(pod("Deployment tortie-controller")["volumes"][0]["secret"]["secretName"], "mine");
 }
 
-/// A connection to the fan-out is in plain text only on demand, and the made certificates have the names that each side wants.
+/// A connection to the fan-out is unencrypted only on request, and the generated certificates have
+/// the names that each side requires.
 #[test]
 fn the_fan_out_has_certificates_by_default() {
     let made = by_name(chart(&["fanout.enabled=true"]));
@@ -183,7 +185,7 @@ fn only_agents_with_ebpf_programs_are_privileged() {
     assert!(is_privileged(&["agent.backend=ebpf"]) && is_privileged(&["agent.hostPID=true"]));
 }
 
-/// An agent that is told of another datastore needs rights of its own, and one behind a fan-out has none.
+/// An agent with another datastore needs separate permissions, and one behind a fan-out has none.
 #[test]
 fn agents_may_read_of_the_api_server_unless_they_read_from_a_fan_out() {
     let may_read = |values: &[&str]| by_name(chart(values)).contains_key("ClusterRoleBinding tortie-agent");

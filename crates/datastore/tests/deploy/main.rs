@@ -1,4 +1,4 @@
-//! The manifests of `deploy/` are what the API takes them for, and the chart makes the same ones.
+//! The manifests of `deploy/` are valid for the API's types, and the chart renders the same ones.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that reads the manifests")]
 
 mod admission;
@@ -46,7 +46,7 @@ fn manifests() -> Vec<PathBuf> {
     files
 }
 
-/// What the API's own type makes of an object.
+/// Converts an object to the API's own type and back.
 fn through<T: DeserializeOwned + Serialize>(object: &Value) -> Result<Value, String> {
     let typed: T = serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
     serde_json::to_value(&typed).map_err(|error| error.to_string())
@@ -75,7 +75,7 @@ fn understood(object: &Value) -> Result<Value, String> {
     }
 }
 
-/// The paths of what the API does not know, or takes for something else.
+/// Collects the paths of fields that the API's type does not have, or reads differently.
 fn lost(path: &str, written: &Value, kept: &Value, found: &mut Vec<String>) {
     match (written, kept) {
         (Value::Object(written), Value::Object(kept)) => {
@@ -108,7 +108,7 @@ fn nothing_is_misspelt() {
             if object["kind"] == "Kustomization" {
                 continue;
             }
-            // A patch may say that an object is not wanted; that is not the API's.
+            // A patch may remove an object by `$patch`, which is not part of the API.
             object.as_object_mut().unwrap().shift_remove("$patch");
             assert_understood(&name, &object);
         }
@@ -130,21 +130,22 @@ fn a_misspelt_field_is_found() {
     assert_eq!(found, expected);
 }
 
-/// The agent's root is read-only, so that each folder that it writes into is given to it, and only these: the socket is in
-/// `/run/tortie`, and what is kept through restarts in `/var/lib/tortie`, as `tortie run --help` says.
+/// The agent's root file system is read-only, so that each folder that it writes to is mounted, and
+/// only these. The socket is in `/run/tortie`, and persistent state is in `/var/lib/tortie`, as
+/// `tortie run --help` says.
 #[test]
 fn the_agent_is_given_the_folders_that_it_needs() {
     let object = documents(&deploy().join("agent/agent.yaml")).pop().unwrap();
     let pod = &object["spec"]["template"]["spec"];
     let container = &pod["containers"][0];
     assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
-    // `tortie trace --live` needs it and nothing else does: see the README.
+    // Only `tortie trace --live` needs it: see the README.
     assert_eq!(pod["hostPID"], Value::Null);
     let mut given = BTreeMap::new();
     for mount in container["volumeMounts"].as_array().unwrap() {
         let volume = pod["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == mount["name"]).unwrap();
         let host = &volume["hostPath"];
-        // Of the folders outside of `/proc`, logs and errors name the same path as outside.
+        // Outside `/proc`, the container has the host's paths, so that logs and errors name them.
         let path = if host["path"] == "/proc/sys" { &json!("/host/proc/sys") } else { &host["path"] };
         assert_eq!(mount["mountPath"], *path);
         assert!(mount.get("mountPropagation").is_none(), "{mount}");
@@ -165,7 +166,7 @@ fn the_agent_is_given_the_folders_that_it_needs() {
     assert_eq!(given, expected.map(|(path, rights)| (path.to_owned(), rights.to_owned())).into());
 }
 
-/// Memory without a bound is taken from the other pods and services of the node.
+/// Unlimited memory use would take memory from the other pods and services of the node.
 #[test]
 fn each_program_has_a_bound_on_its_memory() {
     let mut count = 0;
@@ -185,7 +186,7 @@ fn each_program_has_a_bound_on_its_memory() {
     }
 }
 
-/// Files that kustomizations name are there.
+/// The files that kustomizations name exist.
 #[test]
 fn kustomizations_name_what_there_is() {
     let mut count = 0;
@@ -198,7 +199,8 @@ fn kustomizations_name_what_there_is() {
             for named in resources.chain(patches) {
                 let named = named.as_str().unwrap();
                 let target = file.parent().unwrap().join(named);
-                // kustomize takes files of its own folder only, and folders that are not around it.
+                // kustomize accepts only files in the same folder, and folders that do not contain
+                // it.
                 assert!(
                     !named.contains("..") || target.is_dir() && named.starts_with("../"),
                     "{}: {named}",
@@ -213,7 +215,7 @@ fn kustomizations_name_what_there_is() {
     assert!(count >= 9, "{count}");
 }
 
-/// What the one role in a file allows: group, resource and verb.
+/// Returns the permissions of the one role in a file: group, resource and verb.
 fn allowed(file: &str) -> BTreeSet<(String, String, String)> {
     let mut roles = documents(&deploy().join(file));
     roles.retain(|object| object["kind"] == "ClusterRole");
@@ -238,7 +240,8 @@ fn allowed(file: &str) -> BTreeSet<(String, String, String)> {
     allowed
 }
 
-/// Agents and fan-outs may read what is read, and do nothing else. Only fan-outs read for others than Felix.
+/// Agents and fan-outs may list and watch the kinds that they read, and nothing else. Only fan-outs
+/// read for other syncers than Felix's.
 #[test]
 fn readers_may_read_exactly_what_is_read() {
     let needed = |syncer| -> BTreeSet<_> {
@@ -251,7 +254,7 @@ fn readers_may_read_exactly_what_is_read() {
     };
     let agents = allowed("agent/rbac.yaml");
     let mut of_felix = needed(SyncerType::Felix);
-    // Of its own node an agent asks whether it says a key of WireGuard.
+    // An agent reads its own node to see whether it has a WireGuard key.
     of_felix.insert(right("nodes", "get"));
     assert_eq!(agents, of_felix);
     let of_any: BTreeSet<_> = SyncerType::ALL.into_iter().flat_map(needed).collect();
@@ -265,14 +268,15 @@ fn who_writes_keys_may_write_nothing_else() {
         BTreeSet::from([
             right("nodes", "get"),
             right("nodes/status", "patch"),
-            // Before they connect to a fan-out they have to know whether they encrypt, in whichever form that is said.
+            // Before they connect to a fan-out they have to know whether they encrypt, by either
+            // API.
             ("crd.projectcalico.org".to_owned(), "felixconfigurations".to_owned(), "list".to_owned()),
             ("projectcalico.org".to_owned(), "felixconfigurations".to_owned(), "list".to_owned()),
         ])
     );
 }
 
-/// A right to do something with objects of the core of Kubernetes.
+/// Returns the permission for a verb on objects of the core group.
 fn right(resource: &str, verb: &str) -> (String, String, String) {
     (String::new(), resource.to_owned(), verb.to_owned())
 }

@@ -1,4 +1,4 @@
-//! What is heard of paths.
+//! The feed of texts under paths.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::cluster;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Follows a feed until what it tells is this.
+/// Follows a feed until the known texts are these.
 fn follow(feed: &mut EtcdFeed, known: &mut BTreeMap<String, String>, expected: &[(&str, &str)]) {
     let expected: BTreeMap<String, String> =
         expected.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
@@ -43,7 +43,7 @@ fn what_is_heard_is_what_is_there() {
     etcd.delete("/a/1").unwrap();
     follow(&mut feed, &mut known, &[("/c/1", "three")]);
 
-    // What happens while nothing is heard, and is compacted away, is heard all the same.
+    // Changes during an interruption are received afterwards, even if they were compacted.
     etcd.put("/a/2", "four").unwrap();
     etcd.delete("/c/1").unwrap();
     etcd.compact().unwrap();

@@ -1,5 +1,5 @@
 //! The source and the store in etcd against real clusters.
-#![allow(clippy::disallowed_methods, reason = "a test that waits for what other processes do")]
+#![allow(clippy::disallowed_methods, reason = "a test that waits for other processes")]
 
 mod cluster;
 mod feed;

@@ -14,7 +14,7 @@ use tortie_resources::stored::{ResourceKey, ResourceKind};
 
 use crate::cluster::{config, one, start, tier, tls};
 
-/// A consumer, and what it believes.
+/// A consumer and its state.
 struct Consumer {
     watching: Watching,
     told: BTreeMap<Key, Update>,
@@ -60,7 +60,7 @@ impl Consumer {
         }
     }
 
-    /// What is passed on, by path.
+    /// Returns the texts that are passed on, by path.
     fn passthrough(&self) -> BTreeMap<String, String> {
         let text = |(key, update): (&Key, &Update)| {
             Some((path::to_path(key).expect("a path"), update.passthrough_text()?.to_string()))
@@ -68,7 +68,7 @@ impl Consumer {
         self.told.iter().filter_map(text).collect()
     }
 
-    /// The order of each tier, but for those that every cluster has.
+    /// Returns the order of each tier, except built-in ones.
     fn tiers(&self) -> BTreeMap<String, f64> {
         let is_built_in = |name: &str| ["default", "kube-admin", "kube-baseline"].contains(&name);
         let order = |update: &Update| match update {
@@ -187,7 +187,7 @@ fn what_is_passed_on_is_read_and_blocks_where_they_are_wanted() {
     etcd.delete(PEER).expect("deleted");
     consumer.until("changed", |c| c.passthrough().len() == 3 && !c.passthrough().contains_key(PEER));
     assert_eq!(consumer.passthrough()[BLOCK], block("10.65.1.0/26", 2));
-    // What Felix could not read stays as it was, and is a problem with a name.
+    // A block that Felix could not read keeps its previous version, and is a problem with its path.
     etcd.put(BLOCK, &block("10.65.2.0/26", 3)).expect("put");
     consumer.until("another network", |c| c.problems.len() == 1);
     assert_eq!(
@@ -199,7 +199,7 @@ fn what_is_passed_on_is_read_and_blocks_where_they_are_wanted() {
     assert_eq!(consumer.passthrough()[BLOCK], block("10.65.1.0/26", 2));
     etcd.delete(BLOCK).expect("deleted");
     consumer.until("deleted", |c| c.passthrough().len() == 2 && c.problems.len() == 1);
-    // History that is gone is made up for, deletions included.
+    // Compacted history is made up for, deletions included.
     let mut late = Consumer::with(config(&etcd.url()), BlockSource::IpamBlocks);
     late.until("told later", |c| c.in_sync);
     assert_eq!(late.passthrough().keys().collect::<Vec<_>>(), [MIGRATION], "what never was good is not there");
@@ -286,7 +286,7 @@ fn follows_the_members_that_have_a_leader() {
     while etcd.get("/").is_err() && Instant::now() < until {}
     put(&etcd, "b", 2);
     consumer.until("the second member", |c| c.has(&[("a", 1), ("b", 2)]));
-    // The last one has no leader, and says so.
+    // The last member has no leader, and reports that.
     etcd.kill(1);
     let before = consumer.unavailable;
     consumer.until("no leader", |c| c.unavailable > before);

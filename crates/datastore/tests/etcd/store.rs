@@ -146,7 +146,8 @@ fn another_member_steps_in() {
     let store = store(config(&etcd.url()));
     store.put(&tier("a"), order(1)).expect("put");
     etcd.kill(0);
-    // Writes whose answer is lost are not repeated, so the first may fail; a new leader takes a moment.
+    // Writes whose response is lost are not repeated, so the first may fail; the election of a
+    // leader takes a moment.
     let until = std::time::Instant::now() + Duration::from_secs(60);
     while let Err(error) = store.put(&tier("a"), order(2)) {
         assert!(matches!(error, StoreError::Unavailable(_)), "{error}");

@@ -8,7 +8,7 @@ use tortie_resources::stored::{ResourceKey, ResourceKind};
 
 use crate::cluster::{config, one};
 
-/// A single member behind a proxy, and an editor who goes around it.
+/// A single member behind a proxy, and an editor that bypasses the proxy.
 struct UnderTest {
     etcd: Etcd,
     proxy: Proxy,

@@ -1,4 +1,4 @@
-//! What etcd holds for readers of other syncers than Felix's.
+//! Keys of etcd for readers of other syncers than Felix's.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ fn reader(etcd: &Etcd, syncer: SyncerType) -> Reader {
     Reader::new(EtcdSource::new(config(&etcd.url()), options))
 }
 
-/// The version at which a reader knows an object.
+/// Returns the version of an object that a reader received.
 fn revision(reader: &Reader, path: &str) -> i64 {
     reader.told[path].1.parse().expect("a revision")
 }
@@ -49,7 +49,7 @@ fn each_syncer_has_its_own_objects() {
     let request = json!({"node": "n1", "classes": ["BGP"], "updatePeriodSeconds": 10});
     let status = put_resource(&etcd, "CalicoNodeStatus", "caliconodestatuses", "s", &request);
     etcd.put(AFFINITY, r#"{"state":"confirmed","deleted":false}"#).expect("put");
-    // What others read, and what nobody does.
+    // Keys for other readers, and keys for none.
     etcd.put("/calico/ipam/v2/handle/h", r#"{"handleID":"h","block":{}}"#).expect("put");
     etcd.put("/calico/ipam/v2/host/n1/strange", "{}").expect("put");
     put_resource(&etcd, "Tier", "tiers", "t", &json!({"order": 1}));
@@ -72,7 +72,7 @@ fn each_syncer_has_its_own_objects() {
     });
     of_status.until("a report", |r| r.told[&status].0["status"]["lastUpdated"] == "2026-01-01T00:00:00Z");
     assert!(revision(&of_status, &status) > before, "who writes it back must name the version");
-    // The last good version stays, and the problem has a name.
+    // The last valid version stays, and the problem has a name.
     put(&etcd, &filter, &resource("BGPFilter", "f", &json!({"exportV4": [{"action": "Maybe"}]})));
     of_bgp.until("a bad filter", |r| !r.problems.is_empty());
     assert_eq!(
@@ -93,7 +93,7 @@ fn each_syncer_has_its_own_objects() {
     of_tunnels.until("told again", |r| r.in_sync && r.paths() == [pool]);
 }
 
-/// Numbers that look random.
+/// A pseudo-random number generator.
 struct Chance(u64);
 
 impl Chance {
@@ -103,13 +103,13 @@ impl Chance {
     }
 }
 
-/// Where an object is kept, and what it is the `version`th time that it is written.
+/// Returns the key of an object, and its value at the `version`th write.
 fn object(choice: usize, version: usize) -> (String, Json) {
     let of = |kind: &str, plural: &str, name: &str, spec: Json| {
         (format!("{RESOURCES}/{plural}/{name}"), resource(kind, name, &spec))
     };
     match choice {
-        // Two pools may want the same network.
+        // Two pools may claim the same network.
         0 => of(
             "IPPool",
             "ippools",
@@ -137,7 +137,8 @@ fn object(choice: usize, version: usize) -> (String, Json) {
 }
 const CHOICES: usize = 10;
 
-/// What a reader must believe: no code is shared with what is judged but the paths of pools.
+/// Returns the objects that a reader must have. It shares no code with the tested source except the
+/// paths of pools.
 fn expected(kept: &BTreeMap<String, Json>, syncer: SyncerType) -> BTreeMap<String, Json> {
     let kinds: &[&str] = match syncer {
         SyncerType::Bgp => &["IPPool", "Node", "BGPPeer", "BGPFilter", "BGPConfiguration", "affinity"],
@@ -199,7 +200,7 @@ fn readers_believe_what_etcd_holds_after_any_history() {
                 reader.in_sync && told.collect::<BTreeMap<_, _>>() == expected
             });
         }
-        // Some come late.
+        // Some readers start late.
         if round % 5 == 4 {
             let (syncer, known) = &mut readers[chance.below(OTHERS.len())];
             *known = reader(&etcd, *syncer);

@@ -17,7 +17,7 @@ fn lease(name: &str, holder: &str) -> Value {
     })
 }
 
-/// What one does with an object: both in clear and by TLS.
+/// Performs all operations on an object; used without and with TLS.
 fn whole_life(server: &ApiServer) {
     let client = client(server);
     let missing = client.get(LEASES, "kube-system", "one").unwrap_err();
@@ -28,7 +28,7 @@ fn whole_life(server: &ApiServer) {
     second["spec"]["holderIdentity"] = json!("b");
     let replaced = client.replace(LEASES, "kube-system", "one", &second).unwrap();
     assert_ne!(created["metadata"]["resourceVersion"], replaced["metadata"]["resourceVersion"]);
-    // From a version that is no longer.
+    // The version has been replaced already.
     assert!(client.replace(LEASES, "kube-system", "one", &second).unwrap_err().is_conflict());
     let patch = json!({"spec": {"holderIdentity": null, "leaseTransitions": 1}});
     let patched = client.patch(LEASES, "kube-system", "one", &patch).unwrap();
@@ -53,7 +53,7 @@ fn the_life_of_an_object() {
 fn the_life_of_an_object_by_tls() {
     let server = ApiServer::start_tls().unwrap();
     whole_life(&server);
-    // Somebody else's authority vouches for nothing.
+    // Certificates of another CA are rejected.
     let other = ApiServer::start_tls().unwrap();
     std::fs::copy(other.files().join("ca.pem"), server.files().join("ca.pem")).unwrap();
     let error = client(&server).groups().unwrap_err();

@@ -13,7 +13,7 @@ fn pod(name: &str, generation: u32) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"g": generation.to_string()}}})
 }
 
-/// What a consumer believes.
+/// State of a consumer.
 #[derive(Default)]
 struct Copy {
     pods: BTreeMap<String, String>,
@@ -75,7 +75,7 @@ impl Scene {
         Self { server, reflector, copy: Copy { available: true, ..Copy::default() } }
     }
 
-    /// A server with these many pods, which are known already.
+    /// Returns a server with this number of pods, which have been listed already.
     fn with_pods(count: u32, timing: Timing) -> Self {
         let server = ApiServer::start().expect("a port");
         for number in 0..count {
@@ -108,7 +108,7 @@ impl Scene {
         }
     }
 
-    /// Changes something, and waits until it is heard of.
+    /// Changes a pod, and waits until the change is received.
     fn is_alive(&mut self, generation: u32) {
         self.server.apply(pod("alive", generation));
         let expected = generation.to_string();
@@ -286,7 +286,8 @@ fn a_server_that_was_restored_from_a_backup_is_listed_again() {
     scene.server.delete("v1", "Pod", "default", "p001");
     scene.until("a deletion", |copy| copy.deleted == 1);
     scene.server.restore(backup);
-    // It says nothing of versions that are still to come, and who waits for them hears of nothing else.
+    // The server sends nothing for versions that it has not reached, so a watch from there stays
+    // silent.
     scene.until("what was restored", |copy| copy.complete == 2);
     assert_eq!(scene.copy.pods.keys().collect::<Vec<_>>(), ["p000", "p001"]);
     scene.is_alive(1);
@@ -299,7 +300,7 @@ fn bookmarks_outlive_compaction() {
     scene.server.cut();
     scene.is_alive(0);
     scene.watches();
-    // Changes of something else move the version on.
+    // Changes of other kinds increase the version.
     for number in 0..50 {
         scene.server.apply(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("n{number}")}}));
     }

@@ -36,7 +36,7 @@ fn policy(name: &str, selector: &Json) -> Json {
     })
 }
 
-/// Who listens, and what it believes.
+/// A consumer and its state.
 struct Scene {
     server: ApiServer,
     watching: Watching,
@@ -70,7 +70,7 @@ impl Scene {
         }
     }
 
-    /// A namespace with two pods, one of them here, and a policy.
+    /// Returns a server with a namespace, two pods, one of them on this node, and a policy.
     fn shop() -> ApiServer {
         let server = ApiServer::start().expect("a port");
         server.apply(namespace("shop"));
@@ -131,7 +131,7 @@ fn block(api_version: &str, name: &str, cidr: &str) -> Json {
     })
 }
 
-/// A cluster with blocks, a peer, and a virtual machine that moves.
+/// Returns a cluster with IPAM blocks, a BGP peer, and a migrating virtual machine.
 fn routed(group: &str, version: &str) -> ApiServer {
     let server = Scene::shop();
     server.install_calico(group, version);
@@ -204,7 +204,7 @@ fn blocks_are_not_asked_for_where_they_are_not_wanted() {
         assert_eq!(scene.server.requests(&blocks), 0);
     }
     assert!(with_blocks(routed("crd.projectcalico.org", "v1"), BlockSource::IpamBlocks).server.requests(&blocks) > 0);
-    // Without KubeVirt, and with nothing of Calico's, there is nothing to pass on, and nothing is amiss.
+    // Without KubeVirt and Calico's kinds, there is nothing to pass on, and no problem.
     let scene = with_blocks(Scene::shop(), BlockSource::IpamBlocks);
     assert_eq!((passthrough(&scene).len(), &scene.problems[..]), (0, &[][..]));
 }
@@ -380,7 +380,7 @@ fn who_restarts_is_told_everything() {
     scene.watching.resend.ask();
     scene.until("in sync", |scene| scene.statuses.last() == Some(&SyncStatus::InSync));
     assert_eq!((scene.state.clone(), scene.deleted), (before, 0));
-    // Also while there is no server.
+    // Also while the server is unreachable.
     scene.server.partition();
     let before = std::mem::take(&mut scene.state);
     scene.statuses.clear();
@@ -401,7 +401,7 @@ fn a_server_that_is_not_there_yet() {
     assert!(scene.has("shop/web"));
 }
 
-/// Each as large as pods are, and most of it of no use here.
+/// Each pod has a realistic size, and most of its data is not needed here.
 #[test]
 fn thousands_of_pods_come_in_pages() {
     const PODS: usize = 3_000;

@@ -59,7 +59,7 @@ fn the_life_of_a_resource() {
     assert_eq!(store.delete(&key, None), Err(StoreError::NotFound(key.clone())));
     store.put(&key, endpoint).unwrap();
     store.delete(&key, None).unwrap();
-    // What is not there because its kind is not is no resource that is missing.
+    // A resource of an uninstalled kind is not reported as missing.
     server.uninstall("crd.projectcalico.org", "hostendpoints");
     let missing =
         "the datastore is not available: the API server has no hostendpoints: their definition is not installed";
@@ -76,7 +76,7 @@ fn what_the_server_fills_in_is_no_reason_to_write_again() {
         let tier = ResourceKey::new(ResourceKind::Tier, "", "platform").unwrap();
         let made = store.create(&tier, json!({"spec": {"order": 5}})).unwrap();
         assert_eq!(made.object["spec"], json!({"order": 5, "defaultAction": "Deny"}));
-        // As `apply` does: with the metadata that it was told of.
+        // As `apply` does: with the metadata that was read.
         let again = json!({"metadata": made.object["metadata"], "spec": {"order": 5}});
         assert_eq!(store.update(&tier, again, made.revision).unwrap().revision, made.revision, "{form}");
     }
@@ -120,7 +120,7 @@ fn policies_are_written_by_either_api_and_tried_out_first() {
             }
             assert_eq!(store.dry_run(key, None, Some(made.revision)), Ok(None));
             assert_eq!(store.get(key).unwrap(), made);
-            // Writing what is there is no change.
+            // Writing the existing object is no change.
             assert_eq!(store.update(key, object.clone(), made.revision).unwrap().revision, made.revision);
             for (fault, is_final) in [(Fault::Invalid, true), (Fault::NoNamespace, true), (Fault::Internal, false)] {
                 server.fail(On::Write, "networkpolicies", fault, 1);
@@ -141,7 +141,7 @@ fn policies_are_written_by_either_api_and_tried_out_first() {
         server.fail(On::Continue, "networkpolicies", Fault::Gone, 1);
         assert_eq!(store.list(ResourceKind::NetworkPolicy, None).unwrap().resources.len(), 1_204, "it is begun again");
         assert_eq!(server.requests(&format!("GET /apis/{form}/namespaces/many/networkpolicies")) - before, 3);
-        // Kinds of Kubernetes that nobody has installed have no objects.
+        // Kinds of Kubernetes that are not installed have no objects.
         assert_eq!(store.list(ResourceKind::KubernetesAdminNetworkPolicy, None).unwrap().resources, []);
     }
 }
@@ -192,7 +192,7 @@ fn texts_are_changed_one_by_one() {
     assert_eq!((&*kept.path, serde_json::from_str::<Value>(&kept.text).unwrap()), (BLOCK, spec));
     let next = json!({"cidr": "10.0.0.0/26", "sequenceNumber": 2, "deleted": false});
     let revision = store.commit(&change(BLOCK, kept.revision, Some(&next))).unwrap().unwrap();
-    // Somebody else was faster, for both.
+    // Another client has changed it, which fails both operations.
     for text in [Some(&next), None] {
         assert_eq!(store.commit(&change(BLOCK, kept.revision, text)), Ok(None));
     }
@@ -217,7 +217,7 @@ fn what_is_deleted_is_marked_first() {
     assert!(matches!(store.commit(&change(BLOCK, kept.revision, None)), Err(StoreError::Unavailable(_))));
     let marked = store.text(BLOCK).unwrap().unwrap();
     assert!(marked.text.contains(r#""deleted":true"#) && marked.revision > kept.revision, "{marked:?}");
-    // Once marked it is not written again, and so not overtaken by itself.
+    // Marking a marked block changes nothing, so the deletion does not conflict with it.
     assert!(store.commit(&change(BLOCK, marked.revision, None)).unwrap().is_some());
     assert_eq!(server.get(CRD, "IPAMBlock", "", "10-0-0-0-26"), None);
     assert_eq!(store.commit(&change(BLOCK, marked.revision, None)), Ok(None));

@@ -1,4 +1,4 @@
-//! What every source is put through.
+//! The test suite of all sources.
 
 use serde_json::{Value, json};
 use tortie_datastore::Source;
@@ -21,7 +21,7 @@ impl Datastore {
         Self { server, api_version }
     }
 
-    /// An object as the API has it.
+    /// Returns an object in the form of the API.
     fn stored(&self, mut object: Value) -> Value {
         object["apiVersion"] = json!(self.api_version);
         if self.api_version.starts_with("crd.") && object["kind"].as_str().is_some_and(|kind| kind.ends_with("Policy"))

@@ -1,4 +1,4 @@
-//! What the API server holds for readers of other syncers than Felix's.
+//! Objects of the API server for readers of other syncers than Felix's.
 
 use serde_json::{Value as Json, json};
 use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource};
@@ -77,7 +77,7 @@ fn each_syncer_has_its_own_objects() {
         assert_eq!(of_bgp.told[POOL].0["disableBGPExport"], true);
         assert_eq!(of_bgp.told[FILTER].0["apiVersion"], "projectcalico.org/v3");
         assert_eq!((&of_bgp.problems[..], &of_tunnels.problems[..]), (&[][..], &[][..]));
-        // Nothing else was asked for by any of them.
+        // No reader requested other kinds.
         assert_eq!(server.requests("GET /api/v1/pods"), 0);
 
         let version = of_status.told[STATUS].1.clone();
@@ -101,7 +101,7 @@ fn each_syncer_has_its_own_objects() {
     }
 }
 
-/// Where nodes have networks of their own for pods there is nothing to be had of affinities.
+/// If nodes have their own pod networks, affinities are not read.
 #[test]
 fn affinities_are_not_asked_for_without_ipam() {
     let server = cluster("crd.projectcalico.org/v1");
@@ -111,7 +111,7 @@ fn affinities_are_not_asked_for_without_ipam() {
     assert_eq!(server.requests("GET /apis/crd.projectcalico.org/v1/blockaffinities"), 0);
 }
 
-/// A cluster without Calico's kinds has been read, once that is known.
+/// A cluster without Calico's kinds is in sync once their absence is known.
 #[test]
 fn nothing_is_not_waited_for() {
     let server = ApiServer::start().expect("a port");

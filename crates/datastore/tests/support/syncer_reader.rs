@@ -1,4 +1,4 @@
-//! What a source tells a reader of another syncer than Felix's.
+//! Reader of a source for another syncer than Felix's.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

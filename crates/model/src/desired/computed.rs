@@ -1,4 +1,4 @@
-//! What a calculation adds to workload endpoints besides policies.
+//! Fields that a calculation adds to workload endpoints besides policies.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use crate::{InterfaceName, WorkloadEndpointId};
 
-/// What few workload endpoints have.
+/// Computed fields that few workload endpoints have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct ComputedFields {
-    /// The `BGPPeer` that the workload is for this node.
+    /// Name of the `BGPPeer` that the workload is for this node.
     pub local_bgp_peer: Option<Arc<str>>,
-    /// Where traffic must not be redirected past the host's stack.
+    /// Directions in which traffic must not bypass the host's stack.
     pub skip_redirect: Option<SkipRedirect>,
-    /// What another calculation than ours asks for in place of the endpoint's DSCP value; empty otherwise.
+    /// DSCP values that another calculation than Tortie's requests instead of the endpoint's own
+    /// value; empty otherwise.
     pub qos_policies: Box<[QosPolicy]>,
     /// Whether the workload is in an Istio mesh in ambient mode.
     pub is_istio_ambient: bool,
@@ -24,7 +25,8 @@ pub struct ComputedFields {
     pub live_migration_uid: Arc<str>,
     /// The name of the virtual machine in the workload; empty if there is none.
     pub live_migration_vmi_name: Arc<str>,
-    /// The claim of another endpoint for which this one is denied ([`AdminState::Inactive`](crate::AdminState)).
+    /// Claim of another endpoint because of which this one is denied
+    /// ([`AdminState::Inactive`](crate::AdminState)).
     pub contest: Option<Contest>,
 }
 
@@ -58,7 +60,7 @@ impl fmt::Display for Contest {
     }
 }
 
-/// The directions in which an eBPF dataplane must not redirect packets past the host's stack.
+/// The directions in which an eBPF dataplane must not redirect packets around the host's stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct SkipRedirect {
@@ -74,7 +76,7 @@ pub struct SkipRedirect {
 pub enum LiveMigrationRole {
     /// The virtual machine leaves it.
     Source,
-    /// The virtual machine comes to it.
+    /// The virtual machine moves to it.
     Target,
 }
 
@@ -82,7 +84,7 @@ pub enum LiveMigrationRole {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct QosPolicy {
-    /// Where packets go to; empty for all that leave the cluster.
+    /// Destination of the packets; empty for all that leave the cluster.
     pub destination: Arc<str>,
     /// The value.
     pub dscp: i32,

@@ -1,4 +1,4 @@
-//! What one node must enforce: the contract between the calculation and any dataplane.
+//! Desired state of one node: the contract between the calculation and any dataplane.
 //!
 //! Updates come in batches. Within a batch dependencies come first and removals last (IP sets, policies, profiles,
 //! endpoints; then endpoint, profile, policy and IP set removals), so that at every point of the stream a policy refers
@@ -25,26 +25,26 @@ use crate::{
     PolicyId, ProfileName, Service, TierDefaultAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
 };
 
-/// One change of what the node must enforce. Deliberately exhaustive: a dataplane must know them all.
+/// One change of the desired state. Deliberately exhaustive: a dataplane must handle every variant.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum DesiredUpdate {
-    /// The datastore says that it may not be used now. That stands until a [`DesiredUpdate::Config`] comes without this
-    /// before it in the same batch.
+    /// The datastore must not be used now. This holds until a [`DesiredUpdate::Config`] comes
+    /// without this variant before it in the same batch.
     DatastoreNotReady,
     /// The configuration in force.
     Config(ConfigUpdate),
     /// Everything that was in the datastore at start has been sent.
     InSync,
-    /// An IP set with all its members; replaces what was there.
+    /// An IP set with all its members; replaces an existing one.
     IpSet(IpSetUpdate),
     /// Members that joined or left an IP set.
     IpSetDelta(IpSetDelta),
-    /// An IP set that nothing uses any more.
+    /// An IP set that is unused.
     IpSetRemove(IpSetId),
     /// A policy that applies to an endpoint of this node.
     Policy(PolicyId, Arc<Policy>),
-    /// A policy that applies here no more.
+    /// A policy that does not apply here any more.
     PolicyRemove(PolicyId),
     /// A profile that an endpoint of this node has.
     Profile(ProfileName, Arc<Profile>),
@@ -66,13 +66,14 @@ pub enum DesiredUpdate {
     Namespace(Arc<str>, Labels),
     /// A namespace that is gone.
     NamespaceRemove(Arc<str>),
-    /// A network, and what is known of the way there. Whatever is sent of nodes' tunnels is sent before it is used.
+    /// A destination network and its route attributes. A node's tunnels are sent before the routes
+    /// that use them.
     Route(Cidr, Route),
-    /// A network of which nothing is known any more.
+    /// A network without route attributes.
     RouteRemove(Cidr),
     /// A node's end of VXLAN tunnels.
     Vtep(Hostname, Vtep),
-    /// A node that is no end of VXLAN tunnels any more.
+    /// A node without VXLAN tunnels.
     VtepRemove(Hostname),
     /// The `WireGuard` identity of a node, IPv4.
     Wireguard(Hostname, WireguardPeer),
@@ -90,7 +91,7 @@ pub enum DesiredUpdate {
     IpPool(Arc<IpPool>),
     /// An IP pool that is gone.
     IpPoolRemove(Cidr),
-    /// Which encapsulations the pools ask for.
+    /// Encapsulations that the pools require.
     Encapsulation(Encapsulation),
     /// BGP configuration.
     BgpConfiguration(Arc<BgpConfiguration>),
@@ -101,7 +102,7 @@ pub enum DesiredUpdate {
 }
 
 impl fmt::Display for DesiredUpdate {
-    /// A line for logs: the object, and whether it is gone.
+    /// Writes a line for logs: the object, and whether it is gone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::DatastoreNotReady => f.write_str("datastore not ready"),
@@ -142,7 +143,7 @@ impl fmt::Display for DesiredUpdate {
     }
 }
 
-/// Where a configuration value comes from, by rising precedence; the number is the one in messages
+/// Origin of a configuration value, by rising precedence; messages contain the number
 /// (`felix/config/config_params.go`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
@@ -169,13 +170,13 @@ pub enum ConfigSource {
 pub struct ConfigUpdate {
     /// For all nodes.
     pub global: BTreeMap<Arc<str>, Arc<str>>,
-    /// From the one selector-scoped configuration that won.
+    /// From the one selector-scoped configuration that applies.
     pub selector: BTreeMap<Arc<str>, Arc<str>>,
     /// For this node.
     pub host: BTreeMap<Arc<str>, Arc<str>>,
 }
 
-/// What an IP set holds.
+/// Type of an IP set's members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum IpSetType {
@@ -198,7 +199,7 @@ pub enum Members {
 }
 
 impl Members {
-    /// How many there are.
+    /// Returns the number of members.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -207,7 +208,7 @@ impl Members {
         }
     }
 
-    /// Whether there are none.
+    /// Reports whether there are no members.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -218,9 +219,9 @@ impl Members {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct IpSetUpdate {
-    /// Which set.
+    /// Identity of the set.
     pub id: IpSetId,
-    /// What it holds.
+    /// Type of its members.
     pub set_type: IpSetType,
     /// Its members.
     pub members: Members,
@@ -230,11 +231,11 @@ pub struct IpSetUpdate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct IpSetDelta {
-    /// Which set.
+    /// Identity of the set.
     pub id: IpSetId,
-    /// Members that were not in the set.
+    /// New members.
     pub added: Members,
-    /// Members that were.
+    /// Removed members.
     pub removed: Members,
 }
 
@@ -268,7 +269,7 @@ pub struct Profile {
 pub struct TierPolicies {
     /// The tier.
     pub name: TierName,
-    /// What happens at its end; `None` (an unknown tier) denies.
+    /// Action at the end of the tier; `None` (an unknown tier) denies.
     pub default_action: Option<TierDefaultAction>,
     /// Policies that govern traffic to the endpoint.
     pub ingress: Arc<[PolicyId]>,
@@ -287,7 +288,7 @@ pub struct WorkloadEndpointState {
     pub endpoint: Arc<WorkloadEndpoint>,
     /// The tiers whose policies apply.
     pub tiers: TierList,
-    /// What few workloads have besides; kept apart so that the others stay small.
+    /// Fields that few workloads have; kept separately so that the others stay small.
     pub computed: Option<Box<ComputedFields>>,
 }
 
@@ -305,11 +306,12 @@ pub struct HostEndpointState {
     pub pre_dnat_tiers: TierList,
     /// For traffic that the host forwards.
     pub forward_tiers: TierList,
-    /// What another calculation than ours asks for in place of the endpoint's DSCP value; empty otherwise.
+    /// DSCP values that another calculation than Tortie's requests instead of the endpoint's own
+    /// value; empty otherwise.
     pub qos_policies: Box<[QosPolicy]>,
 }
 
-/// What other nodes need to know of a node.
+/// Attributes of a node that other nodes need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct HostMetadata {
@@ -334,7 +336,7 @@ pub struct WireguardPeer {
     pub address: Option<IpAddr>,
 }
 
-/// The encapsulations that the pools ask for.
+/// The encapsulations that the pools require.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct Encapsulation {
@@ -344,6 +346,6 @@ pub struct Encapsulation {
     pub vxlan: bool,
     /// VXLAN for IPv6.
     pub vxlan_v6: bool,
-    /// Some pool wants none.
+    /// Some pool requires none.
     pub no_encap: bool,
 }

@@ -7,22 +7,22 @@ use std::ops::{BitOr, BitOrAssign};
 
 use crate::{Hostname, Mac};
 
-/// How traffic to a pool's addresses travels between nodes.
+/// Encapsulation of a pool's traffic between nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum PoolType {
-    /// In no pool of workloads.
+    /// The address is in no pool of workloads.
     #[default]
     None,
-    /// As it is.
+    /// Without encapsulation.
     NoEncap,
-    /// In VXLAN.
+    /// VXLAN.
     Vxlan,
-    /// In IP-in-IP.
+    /// IP-in-IP.
     IpIp,
 }
 
-/// What is at a destination: a set of kinds. Empty for a network of which only pool attributes are known.
+/// Set of the kinds of a destination. Empty for a network of which only pool attributes are known.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct RouteTypes(u8);
 
@@ -50,25 +50,25 @@ impl RouteTypes {
         (Self::LOCAL_TUNNEL, "LOCAL_TUNNEL"),
     ];
 
-    /// The bits of messages.
+    /// Returns the bits as sent in messages.
     #[must_use]
     pub fn bits(self) -> u8 {
         self.0
     }
 
-    /// The set with these bits; `None` if one of them is of no known kind.
+    /// Returns the set with these bits; `None` if one of them is unknown.
     #[must_use]
     pub fn from_bits(bits: u8) -> Option<Self> {
         (bits < 64).then_some(Self(bits))
     }
 
-    /// Whether all of `other` is in this set.
+    /// Reports whether this set contains all of `other`.
     #[must_use]
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether there is nothing in this set.
+    /// Reports whether the set is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
@@ -97,7 +97,7 @@ impl fmt::Debug for RouteTypes {
     }
 }
 
-/// Which tunnels of a node have an address.
+/// The tunnels of a node that have an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct TunnelTypes {
@@ -110,33 +110,34 @@ pub struct TunnelTypes {
 }
 
 impl TunnelTypes {
-    /// Whether it is the address of no tunnel.
+    /// Reports whether no tunnel has the address.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self == Self::default()
     }
 }
 
-/// What is known of a destination network: a pool, a block of addresses, a workload, a node or a tunnel.
+/// Attributes of a destination network: a pool, an IPAM block, a workload, a node or a tunnel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct Route {
-    /// Of the pool that contains it.
+    /// Encapsulation of the pool that contains it.
     pub pool_type: PoolType,
-    /// What is there.
+    /// Kinds of the destination.
     pub types: RouteTypes,
     /// The node that has it.
     pub node: Option<Hostname>,
     /// That node's address of the same family.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
     pub node_address: Option<IpAddr>,
-    /// The pool encapsulates only between subnets, and the node is in the subnet of this one.
+    /// Whether the pool encapsulates only between subnets, and the node is in the subnet of this
+    /// one.
     pub same_subnet: bool,
-    /// Traffic from there that leaves all pools is masqueraded.
+    /// Whether traffic from there that leaves all pools is masqueraded.
     pub nat_outgoing: bool,
-    /// An endpoint of this node has the address.
+    /// Whether an endpoint of this node has the address.
     pub local_workload: bool,
-    /// The address is from a block of another node than the one that has it.
+    /// Whether the address is from an IPAM block of another node than the one that has it.
     pub borrowed: bool,
     /// The tunnels that have the address.
     pub tunnels: TunnelTypes,
@@ -156,7 +157,7 @@ pub struct VtepAddresses {
     pub parent: IpAddr,
 }
 
-/// A node's end of VXLAN tunnels; at least one family is there.
+/// A node's end of VXLAN tunnels, for at least one family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct Vtep {

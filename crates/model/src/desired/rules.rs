@@ -1,4 +1,4 @@
-//! Rules joined with the IP sets that their selectors, named ports and services became.
+//! Rules with the IP sets of their selectors, named ports and services.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub struct RuleSets {
 }
 
 impl RuleSets {
-    /// Every id, with repetitions.
+    /// Returns every id, with repetitions.
     pub fn iter(&self) -> impl Iterator<Item = &IpSetId> {
         [
             &self.src,
@@ -83,8 +83,8 @@ impl Rules {
     /// ```
     ///
     /// # Errors
-    /// [`RulesError`] if the lengths differ, or if a selector, a service or a name of a port has no set: the rule would match
-    /// more than it says.
+    /// [`RulesError`] if the lengths differ, or if a selector, a service or a named port has no
+    /// set: the rule would match more than intended.
     pub fn new(rules: Arc<[Rule]>, sets: Arc<[RuleSets]>) -> Result<Self, RulesError> {
         if rules.len() != sets.len() {
             return Err(RulesError::Lengths { rules: rules.len(), sets: sets.len() });
@@ -96,25 +96,25 @@ impl Rules {
         }
     }
 
-    /// The IP sets of each rule. Whoever compiles many rules may share equal lists.
+    /// Returns the IP sets of each rule. A caller that compiles many rules may share equal lists.
     #[must_use]
     pub fn sets(&self) -> &Arc<[RuleSets]> {
         &self.sets
     }
 
-    /// The rules in order of evaluation.
+    /// Returns the rules in order of evaluation.
     #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = RuleView<'_>> + Clone {
         self.rules.iter().zip(self.sets.iter()).map(|(rule, sets)| RuleView { rule, sets })
     }
 
-    /// How many rules there are.
+    /// Returns the number of rules.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rules.len()
     }
 
-    /// Whether there are none.
+    /// Reports whether there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
@@ -125,7 +125,7 @@ impl Rules {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RulesError {
-    /// There are not as many sets as rules.
+    /// The number of sets differs from that of rules.
     #[error("{rules} rules, but the IP sets of {sets}")]
     Lengths {
         /// Number of rules.
@@ -174,11 +174,11 @@ struct SideSets<'a> {
 }
 
 impl SideSets<'_> {
-    /// The first field of the side without a set, of fields by these names.
+    /// Returns the name of the first field of the side without a set, from these names.
     fn missing(&self, side: &EntityMatch, fields: [&'static str; 5]) -> Option<&'static str> {
         let is_named = |ports: &[PortSpec]| ports.iter().any(|port| matches!(port, PortSpec::Named(_)));
-        // Sets of named ports embody the selector, unless numeric ports are the alternative to them. A selector narrows a
-        // negated one to a single set.
+        // Sets of named ports include the selector, unless numeric ports are the alternative to
+        // them. A selector is combined with a negated one into a single set.
         let embodied = !self.named_ports.is_empty() && side.numeric_ports().next().is_none();
         let flaws = [
             side.selector.is_some() && self.matched.is_empty() && !embodied,
@@ -194,21 +194,21 @@ impl SideSets<'_> {
 /// One rule with its IP sets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RuleView<'a> {
-    /// The rule; its selectors and named ports are spoken for by `sets`.
+    /// The rule; `sets` stands for its selectors and named ports.
     pub rule: &'a Rule,
     /// Its IP sets.
     pub sets: &'a RuleSets,
 }
 
 impl<'a> RuleView<'a> {
-    /// What to do.
+    /// Returns the action.
     #[must_use]
     pub fn action(self) -> RuleAction {
         self.rule.action
     }
 
-    /// The only family that the rule is for: as given, or as `icmp` and `icmpv6` by name imply
-    /// (`felix/calc/rule_convert.go`).
+    /// Returns the only family that the rule applies to: as given, or as implied by `icmp` and
+    /// `icmpv6` by name (`felix/calc/rule_convert.go`).
     #[must_use]
     pub fn ip_version(self) -> Option<Family> {
         self.rule.ip_version.or(match self.rule.protocol {
@@ -218,13 +218,13 @@ impl<'a> RuleView<'a> {
         })
     }
 
-    /// The source's networks.
+    /// Returns the source's networks.
     #[must_use]
     pub fn src_nets(self) -> &'a [Cidr] {
         &self.rule.source.nets
     }
 
-    /// The destination's networks.
+    /// Returns the destination's networks.
     #[must_use]
     pub fn dst_nets(self) -> &'a [Cidr] {
         &self.rule.destination.nets
@@ -232,12 +232,12 @@ impl<'a> RuleView<'a> {
 }
 
 impl EntityMatch {
-    /// The numeric ports, as `first..=last`.
+    /// Returns the numeric ports, as `first..=last`.
     pub fn numeric_ports(&self) -> impl Iterator<Item = (u16, u16)> + Clone + '_ {
         numeric(&self.ports)
     }
 
-    /// The negated numeric ports, as `first..=last`.
+    /// Returns the negated numeric ports, as `first..=last`.
     pub fn not_numeric_ports(&self) -> impl Iterator<Item = (u16, u16)> + Clone + '_ {
         numeric(&self.extras.not_ports)
     }

@@ -1,4 +1,4 @@
-//! Selectors, each parsed once.
+//! Cache of parsed selectors.
 
 use std::sync::Arc;
 
@@ -7,9 +7,11 @@ use tortie_selector::{ParseError, Selector};
 
 use super::table::{Shared, Table};
 
-/// The selectors in use, found by their text before it is parsed: the rules of a cluster are many, and their selectors few.
+/// Cache of the selectors in use, found by their text before parsing: a cluster has many rules, and
+/// few different selectors.
 ///
-/// Those that nobody uses any more are forgotten each time that the cache has doubled; what is not a selector is not kept.
+/// Unused selectors are removed each time that the cache has doubled. Invalid selectors are not
+/// cached.
 ///
 /// ```
 /// use tortie_model::SelectorCache;
@@ -23,7 +25,7 @@ use super::table::{Shared, Table};
 pub struct SelectorCache {
     hasher: RandomState,
     table: Table<Selector>,
-    /// The names of labels, which selectors have in common.
+    /// Label names, which selectors have in common.
     names: Table<Arc<str>>,
 }
 
@@ -34,7 +36,7 @@ impl Default for SelectorCache {
 }
 
 impl SelectorCache {
-    /// The same as [`Selector::parse`].
+    /// Parses a selector like [`Selector::parse`].
     ///
     /// # Errors
     /// Those of [`Selector::parse`].
@@ -48,7 +50,8 @@ impl SelectorCache {
         Ok(selector)
     }
 
-    /// The equal selector of the same text that is in use, or else this one from now on.
+    /// Replaces a selector by the equal one of the same text that is in use; adds it if there is
+    /// none.
     pub(super) fn share(&mut self, selector: &mut Selector) {
         let hash = self.hasher.hash_one(selector.text());
         let is_it = |known: &Selector| known.text() == selector.text() && known == selector;
@@ -67,13 +70,14 @@ impl SelectorCache {
         table.insert(hasher, hash, selector.clone());
     }
 
-    /// How many selectors and names of labels are held: what is in use, and what was in use not long ago.
+    /// Returns the number of selectors and label names: those in use, and unused ones that have not
+    /// been removed yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len() + self.names.len()
     }
 
-    /// Whether nothing is held.
+    /// Reports whether the cache is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

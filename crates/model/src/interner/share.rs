@@ -1,4 +1,4 @@
-//! Which parts of an object are likely to be those of others, too.
+//! Sharing of the parts of an object that other objects are likely to have as well.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::{
 };
 
 impl Interner {
-    /// The same update, where what its value has in common with those of other objects is held once: selectors, namespaces,
-    /// tiers, profiles, the names of ports and what names were made from. It is cheapest for a value that is held by nobody else yet.
+    /// Returns the same update, with shared selectors, namespaces, tiers, profiles, port names and
+    /// `generate_name`. This is cheapest for a value that is not shared yet.
     #[must_use]
     pub fn share(&mut self, update: Update) -> Update {
         match update {
@@ -71,7 +71,7 @@ impl Interner {
         Valid::trusted(rules)
     }
 
-    /// Rules that others hold already are left alone.
+    /// Shares the selectors of rules, unless the rules are shared already.
     fn rules(&mut self, rules: &mut Arc<[Rule]>) {
         for rule in Arc::get_mut(rules).into_iter().flatten() {
             self.side(&mut rule.source);

@@ -1,30 +1,30 @@
-//! A table that forgets what nobody uses any more.
+//! A table that removes unused entries.
 
 use ahash::RandomState;
 use hashbrown::HashTable;
 
-/// What can be held by a table and by others.
+/// Values that a table shares with other holders.
 pub(super) trait Shared: Clone {
-    /// Whether anybody besides the table holds it.
+    /// Reports whether there is a holder besides the table.
     fn is_in_use(&self) -> bool;
 
-    /// The hash by which it is found.
+    /// Returns the hash by which the value is found.
     fn hash(&self, hasher: &RandomState) -> u64;
 }
 
 #[derive(Debug)]
 pub(super) struct Table<T> {
     entries: HashTable<T>,
-    /// How many entries there are before it is looked which are in use.
+    /// Number of entries at which unused ones are removed.
     sweep_at: usize,
     most: usize,
 }
 
-/// Fewer entries than this are not worth a look.
+/// Minimum of `sweep_at`; sweeping fewer entries is not worthwhile.
 const FEW: usize = 256;
 
 impl<T: Shared> Table<T> {
-    /// A table that is emptied rather than hold more than `most`.
+    /// Returns a table of at most `most` entries; it is cleared if more are in use.
     pub(super) fn new(most: usize) -> Self {
         Self { entries: HashTable::new(), sweep_at: FEW, most }
     }
@@ -59,7 +59,8 @@ impl<T: Shared> Table<T> {
         value
     }
 
-    /// Takes time for each entry, of which at least half came since the last time.
+    /// Removes unused entries. This takes time for each entry, at least half of which are new since
+    /// the last sweep.
     fn sweep(&mut self, hasher: &RandomState) {
         self.entries.retain(|entry| entry.is_in_use());
         if self.entries.len() >= self.most {

@@ -48,7 +48,7 @@ fn policies_share_selectors_tiers_and_namespaces() {
     let (Update::Policy(id, Some(a)), Update::Policy(_, Some(b))) = (&one, &other) else { panic!("another kind") };
     assert!(Arc::ptr_eq(&id.namespace, b.namespace.as_ref().unwrap()));
     assert!(std::ptr::eq(a.tier.as_str(), b.tier.as_str()));
-    // Selectors that mean the same stay as they were written.
+    // Selectors with the same meaning keep their texts.
     let written = interner.share(written);
     assert!(selectors(&written).iter().all(|selector| selector.text() == " has( a )"));
 }

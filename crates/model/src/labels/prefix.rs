@@ -6,7 +6,7 @@ use ahash::AHashMap;
 
 use super::{Labels, Shape, encode};
 
-/// Takes a prefix off label names. The work on names is done once for each shape.
+/// Removes a prefix from label names. The names are processed once for each shape.
 ///
 /// ```
 /// use tortie_model::{Labels, PrefixStripper};
@@ -17,9 +17,9 @@ use super::{Labels, Shape, encode};
 #[derive(Clone, Debug)]
 pub struct PrefixStripper {
     prefix: &'static str,
-    /// By the address of the shape, which is held.
+    /// By the address of the shape, which stays allocated.
     shapes: AHashMap<usize, Stripped>,
-    /// Where values are put together.
+    /// Buffer for encoding values.
     values: Vec<u8>,
 }
 
@@ -28,22 +28,22 @@ struct Stripped {
     #[expect(dead_code, reason = "keeps the address taken")]
     from: Arc<Shape>,
     to: Arc<Shape>,
-    /// Where each value was.
+    /// Previous index of each value.
     places: Box<[usize]>,
 }
 
-/// So many shapes are remembered before all are forgotten.
+/// Number of cached shapes; when it is reached, the cache is cleared.
 const REMEMBERED: usize = 256;
 
 impl PrefixStripper {
-    /// A stripper of this prefix.
+    /// Returns a stripper for this prefix.
     #[must_use]
     pub fn new(prefix: &'static str) -> Self {
         Self { prefix, shapes: AHashMap::new(), values: Vec::new() }
     }
 
-    /// The labels, those whose names begin with the prefix without it. If a name exists with and without the prefix,
-    /// the value of the one that has it is taken.
+    /// Returns the labels with the prefix removed from those names that have it. If a name exists
+    /// with and without the prefix, the value of the prefixed one is used.
     pub fn strip(&mut self, labels: &Labels) -> Labels {
         let Some((shape, blob)) = labels.parts() else { return Labels::default() };
         if !shape.keys.iter().any(|key| key.starts_with(self.prefix)) {
@@ -63,7 +63,7 @@ impl PrefixStripper {
         self.values.clear();
         match encode(&mut self.values, values) {
             Ok(()) => Labels::of_parts(Arc::clone(to), &self.values),
-            // Some of the values take no more room than all of them.
+            // Unreachable: some of the values are not longer than all of them.
             Err(_) => labels.clone(),
         }
     }

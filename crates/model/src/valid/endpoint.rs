@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use super::{Flaw, Reason, is_name, is_name_byte, label};
 use crate::{EndpointPort, Family, HostEndpoint, HostInterface, ProfileName, Protocol, WorkloadEndpoint};
 
-/// Bound of the addresses of an endpoint, and of its ports.
+/// Limit of the addresses of an endpoint, and of its ports.
 const MAX_ITEMS: usize = 1_000;
 
-/// Bound of the profiles of an endpoint or network set.
+/// Limit of the profiles of an endpoint or network set.
 const MAX_PROFILES: usize = 100;
 
 pub(super) fn workload(endpoint: &WorkloadEndpoint) -> Result<(), Flaw> {
@@ -24,7 +24,7 @@ pub(super) fn workload(endpoint: &WorkloadEndpoint) -> Result<(), Flaw> {
     ports(&endpoint.ports)
 }
 
-/// Checks for more than Felix does.
+/// Checks conditions that Felix does not check.
 pub(super) fn strict_workload(endpoint: &WorkloadEndpoint) -> Result<(), Flaw> {
     let Some(iface) = endpoint.iface else { return Err(Flaw::new("name", Reason::MissingInterface)) };
     // These are directories next to those of interfaces below `/proc/sys/net`.
@@ -48,7 +48,7 @@ pub(super) fn host(endpoint: &HostEndpoint) -> Result<(), Flaw> {
     ports(&endpoint.ports)
 }
 
-/// Checks for more than Felix does.
+/// Checks conditions that Felix does not check.
 pub(super) fn strict_host(endpoint: &HostEndpoint) -> Result<(), Flaw> {
     if endpoint.iface.is_none() && endpoint.expected_ipv4.is_empty() && endpoint.expected_ipv6.is_empty() {
         return Err(Flaw::new("name", Reason::NoHostInterface));

@@ -1,4 +1,5 @@
-//! The syntax of labels (`k8s.io/apimachinery/pkg/util/validation`), for objects that come as whole resources.
+//! The syntax of labels (`k8s.io/apimachinery/pkg/util/validation`), for objects that are read as
+//! whole resources.
 
 use tortie_selector::Label;
 
@@ -8,7 +9,7 @@ use crate::Labels;
 const MAX_LENGTH: usize = 63;
 const MAX_PREFIX_LENGTH: usize = 253;
 
-/// What the labels of namespaces and of service accounts begin with, as endpoints inherit them.
+/// Prefixes of the labels that endpoints inherit from namespaces and service accounts.
 const INHERITED: [&str; 2] = ["pcns.", "pcsa."];
 
 /// The label with the name of an endpoint's service account, which may be longer than a label.
@@ -18,7 +19,7 @@ pub(super) fn labels(field: &str, labels: &Labels) -> Result<(), Flaw> {
     labels.iter().try_for_each(|(key, value)| check(field, key, key, value))
 }
 
-/// Checks for names that selectors can name.
+/// Checks that selectors can name all labels.
 pub(super) fn nameable(field: &str, labels: &Labels) -> Result<(), Flaw> {
     match labels.iter().find(|(key, _)| !Label::is_name(key)) {
         Some((key, _)) => Err(Flaw::new(field, Reason::LabelName(key.into()))),
@@ -26,8 +27,8 @@ pub(super) fn nameable(field: &str, labels: &Labels) -> Result<(), Flaw> {
     }
 }
 
-/// As [`labels`], but the prefix of inherited labels is not counted: with it, the longest labels of a namespace are too
-/// long for the original, which then drops all of them.
+/// As [`labels`], but the prefix of inherited labels is not counted. With it, the longest labels of
+/// a namespace are too long for Felix, which then drops all of them.
 pub(super) fn inherited(field: &str, labels: &Labels) -> Result<(), Flaw> {
     labels.iter().try_for_each(|(key, value)| {
         let own_key = INHERITED.iter().find_map(|prefix| key.strip_prefix(prefix)).unwrap_or(key);
@@ -54,7 +55,7 @@ fn is_qualified_name(key: &str) -> bool {
     }
 }
 
-/// Up to 63 of `a–z A–Z 0–9 _ . -`, alphanumeric at both ends.
+/// Reports whether a text is up to 63 of `a–z A–Z 0–9 _ . -`, alphanumeric at both ends.
 fn is_word(text: &str) -> bool {
     let bytes = text.as_bytes();
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);

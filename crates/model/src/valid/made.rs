@@ -1,4 +1,4 @@
-//! Values that are valid as they are made.
+//! Values that are valid by construction.
 
 use std::sync::{Arc, LazyLock};
 
@@ -8,14 +8,14 @@ use super::Valid;
 use crate::{Labels, Policy, PolicyKind, PolicyTypes, Profile, ProfileRules, Rule, RuleAction};
 
 impl ProfileRules {
-    /// No rules; held once by all.
+    /// Returns empty rules, which are shared by all.
     #[must_use]
     pub fn none() -> Valid<Self> {
         static NONE: LazyLock<Valid<ProfileRules>> = LazyLock::new(|| Valid::trusted(ProfileRules::default()));
         NONE.clone()
     }
 
-    /// Rules that allow everything in both directions; held once by all.
+    /// Returns rules that allow everything in both directions, which are shared by all.
     #[must_use]
     pub fn allow_all() -> Valid<Self> {
         static ALLOW_ALL: LazyLock<Valid<ProfileRules>> = LazyLock::new(|| {
@@ -27,7 +27,7 @@ impl ProfileRules {
 }
 
 impl Profile {
-    /// A profile that adds nothing.
+    /// Returns a profile without labels.
     #[must_use]
     pub fn without_labels() -> Valid<Self> {
         Valid::trusted(Self { labels: Labels::default() })
@@ -35,9 +35,10 @@ impl Profile {
 }
 
 impl Policy {
-    /// The policy in place of an unusable one of this kind: for the directions of the unusable one, it denies all that
-    /// `selector` selects. Network policies of Kubernetes only ever allow, so one without rules denies as much as possible
-    /// beside others that allow.
+    /// Returns the substitute of an unusable policy of this kind: in the directions of the unusable
+    /// one, it denies all traffic of the endpoints that `selector` selects. Network policies of
+    /// Kubernetes only ever allow, so one without rules denies as much as possible beside others
+    /// that allow.
     #[must_use]
     pub fn denying(&self, kind: &PolicyKind, selector: Selector) -> Valid<Self> {
         let (untracked, pre_dnat) = if self.pre_dnat { (false, !self.untracked) } else { (self.untracked, false) };

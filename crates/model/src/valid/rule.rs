@@ -28,16 +28,16 @@ pub struct RuleCount {
 }
 
 impl RuleCount {
-    /// Bound of rules.
+    /// Limit of rules.
     pub const MAX_RULES: usize = 10_000;
-    /// Bound of networks and of ports in lists of rules.
+    /// Limit of networks and of ports in lists of rules.
     pub const MAX_ITEMS: usize = 50_000;
-    /// Bound of names of ports in lists of rules; each is an IP set.
+    /// Limit of named ports in lists of rules; each is an IP set.
     pub const MAX_PORT_NAMES: usize = 1_000;
-    /// Bound of different selectors and services in rules; each is an IP set.
+    /// Limit of different selectors and services in rules; each is an IP set.
     pub const MAX_SELECTORS: usize = 1_000;
 
-    /// Adds a rule so many times.
+    /// Adds a rule `times` times.
     pub fn add(&mut self, rule: &Rule, times: usize) {
         let sides = [&rule.source, &rule.destination];
         let ports = || sides.into_iter().flat_map(|side| side.ports.iter().chain(side.extras.not_ports.iter()));
@@ -45,7 +45,7 @@ impl RuleCount {
         self.add_lists(times, networks, ports());
     }
 
-    /// As [`RuleCount::add`], of a rule with so many networks and these ports.
+    /// As [`RuleCount::add`], for a rule with so many networks and these ports.
     pub fn add_lists<'p>(&mut self, times: usize, networks: usize, ports: impl Iterator<Item = &'p PortSpec>) {
         let (mut all, mut names) = (networks, 0);
         for port in ports {
@@ -57,10 +57,10 @@ impl RuleCount {
         self.port_names = self.port_names.saturating_add(names.saturating_mul(times));
     }
 
-    /// Checks the bounds.
+    /// Checks the limits.
     ///
     /// # Errors
-    /// [`Reason::TooMany`] with the first bound that is passed.
+    /// [`Reason::TooMany`] with the first limit that is exceeded.
     pub fn check(&self) -> Result<(), Reason> {
         let counts = [
             (self.rules, "rules", Self::MAX_RULES),
@@ -79,7 +79,7 @@ impl RuleCount {
 pub(super) fn lists(inbound: &[Rule], outbound: &[Rule]) -> Result<(), Flaw> {
     let mut count = RuleCount::default();
     let mut selectors = Selectors::default();
-    // Few rules cannot have too many.
+    // A few rules cannot exceed the limit.
     let may_be_many = inbound.len() + outbound.len() > RuleCount::MAX_SELECTORS / SELECTORS_OF_RULE;
     for (field, list) in [("inbound_rules", inbound), ("outbound_rules", outbound)] {
         list.iter().for_each(|rule| count.add(rule, 1));
@@ -113,7 +113,7 @@ impl<'r> Selectors<'r> {
     }
 }
 
-/// The most selectors and services of one rule.
+/// Maximum number of selectors and services of one rule.
 const SELECTORS_OF_RULE: usize = 6;
 
 fn rules(field: &str, rules: &[Rule]) -> Result<(), Flaw> {

@@ -7,7 +7,7 @@ fn with_rule(rule: Rule) -> Policy {
     Policy { inbound: [Rule::new(RuleAction::Allow), rule].into(), ..Policy::default() }
 }
 
-/// The field and the reason, or nothing if the policy is valid.
+/// Returns field and reason; `None` if the policy is valid.
 fn complaint(policy: &Policy) -> Option<String> {
     policy.validate().err().map(|invalid| format!("{}: {}", invalid.field, invalid.reason))
 }
@@ -92,7 +92,8 @@ fn endpoints_have_bounds() {
     assert_eq!(error.to_string(), "WorkloadEndpoint: profile_ids: 101 profiles, at most 100 are allowed");
 }
 
-/// The kernel, the rendering of rules and selectors refuse these later, where the object is not named any more.
+/// Later stages (the kernel, the rendering of rules, selectors) would reject these without naming
+/// the object.
 #[test]
 fn refusals_of_later_stages_come_first() {
     fn refused<T: Validate>(value: &T) -> String {

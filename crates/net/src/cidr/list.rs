@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use super::Cidr;
 
-/// Where the octets that differ begin and end, whether prefix lengths or families differ, and the first network.
+/// Length of the header: begin and end of the differing octets, whether prefix lengths or families
+/// differ, and the first network.
 const HEADER: usize = 3 + 17;
-/// What follows what differs, so that sixteen octets can be read at once wherever a network begins.
+/// Padding after the networks, so that sixteen octets can be read at once at the begin of any
+/// network.
 const PADDING: [u8; 16] = [0; 16];
 
-/// Networks in the order in which they were given; a clone shares them. Octets that all have in common are kept once, so
-/// that addresses of one IPv4 block take a byte or two each.
+/// Networks in the given order; clones share them. Octets that all have in common are stored once,
+/// so that addresses of one IPv4 block take a byte or two each.
 ///
 /// ```
 /// use tortie_net::{Cidr, CidrList};
@@ -23,25 +25,25 @@ const PADDING: [u8; 16] = [0; 16];
 /// ```
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct CidrList {
-    /// Nothing, or a header and then what differs of each network. The header follows from the networks, so that equal
-    /// lists have equal bytes.
+    /// Empty, or a header and the differing octets of each network. The header is determined by the
+    /// networks, so that equal lists have equal bytes.
     bytes: Arc<[u8]>,
 }
 
 impl CidrList {
-    /// How many there are.
+    /// Returns the number of networks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.iter().len()
     }
 
-    /// Whether there are none.
+    /// Reports whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The networks in order.
+    /// Returns the networks in order.
     #[must_use]
     pub fn iter(&self) -> CidrIter<'_> {
         let Some((&[begin, end, tags, ref first @ ..], differing)) = self.bytes.split_first_chunk::<HEADER>() else {
@@ -53,13 +55,13 @@ impl CidrList {
         CidrIter { first: Cidr { octets, tag }, mask: layout.mask(), layout, differing, left }
     }
 
-    /// The network of this index, counted from 0.
+    /// Returns the network at this index, counted from 0.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Cidr> {
         self.iter().nth(index)
     }
 
-    /// Whether a network is in this list, which is sorted.
+    /// Reports whether the list contains a network. The list must be sorted.
     #[must_use]
     pub fn sorted_contains(&self, net: Cidr) -> bool {
         let (mut from, mut to) = (0, self.len());
@@ -75,14 +77,14 @@ impl CidrList {
     }
 }
 
-/// What of networks differs.
+/// The differing parts of networks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Layout {
-    /// The first octet.
+    /// First differing octet.
     begin: u8,
-    /// The octet after the last; `begin` if none differs.
+    /// End of the differing octets (exclusive); `begin` if none differs.
     end: u8,
-    /// Whether prefix lengths or families do.
+    /// Whether prefix lengths or families differ.
     tags: bool,
 }
 
@@ -95,21 +97,22 @@ impl Layout {
             let [begin, end] = [differing.leading_zeros() / 8, 16 - differing.trailing_zeros() / 8];
             return Self { begin: u8::try_from(begin).unwrap_or(0), end: u8::try_from(end).unwrap_or(16), tags };
         }
-        // The same network several times: something has to count them.
+        // Several equal networks: each needs at least a byte, because the length gives their
+        // number.
         Self { begin: 0, end: 0, tags: tags || !rest.is_empty() }
     }
 
-    /// How many octets differ.
+    /// Returns the number of differing octets.
     fn octets(self) -> usize {
         usize::from(self.end.saturating_sub(self.begin))
     }
 
-    /// How many bytes a network takes.
+    /// Bytes of each network.
     fn stride(self) -> usize {
         self.octets() + usize::from(self.tags)
     }
 
-    /// The bits of the octets that differ.
+    /// Returns the mask of the differing octets.
     fn mask(self) -> u128 {
         let from = |octet: u8| u128::MAX.checked_shr(u32::from(octet) * 8).unwrap_or(0);
         from(self.begin) & !from(self.end)
@@ -123,20 +126,20 @@ pub struct CidrIter<'l> {
     layout: Layout,
     /// The bits that may differ from the first.
     mask: u128,
-    /// From the network that is told next on, padding included.
+    /// The bytes from the next network on, padding included.
     differing: &'l [u8],
     left: usize,
 }
 
 impl Default for CidrIter<'_> {
-    /// No networks.
+    /// Returns an empty iterator.
     fn default() -> Self {
         Self { left: 0, ..Self::once(Cidr { octets: [0; 16], tag: 0 }) }
     }
 }
 
 impl CidrIter<'_> {
-    /// One network.
+    /// Returns an iterator over one network.
     #[must_use]
     pub fn once(net: Cidr) -> Self {
         Self { first: net, layout: Layout::default(), mask: 0, differing: &[], left: 1 }
@@ -149,7 +152,7 @@ impl Iterator for CidrIter<'_> {
     #[inline]
     fn next(&mut self) -> Option<Cidr> {
         self.left = self.left.checked_sub(1)?;
-        // One alone differs from nothing.
+        // A single network has no differing octets.
         let Some(octets) = self.differing.first_chunk() else { return Some(self.first) };
         let differing = u128::from_be_bytes(*octets) >> (u32::from(self.layout.begin) * 8);
         let bits = self.first.bits() & !self.mask | differing & self.mask;

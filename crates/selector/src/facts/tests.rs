@@ -2,7 +2,7 @@ use std::fmt::Write as _;
 
 use crate::Selector;
 
-/// One word per label: `+` present, `-` absent, and the values if known.
+/// Checks facts given as one word per label: `+` present, `-` absent, and the values if known.
 fn check(text: &str, expected: &str) {
     let selector = Selector::parse(text).unwrap();
     let mut actual = String::new();

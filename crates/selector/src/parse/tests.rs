@@ -120,7 +120,7 @@ fn nesting_is_limited_to_the_operator() {
     let deepest = alternating(MAX_DEPTH / 2);
     let selector = Selector::parse(&deepest).unwrap();
     assert_eq!(selector.canonical(), deepest);
-    // Whoever can walk to the limit can print, compare, clone and evaluate.
+    // An expression at the depth limit can be printed, compared, cloned and evaluated.
     assert_eq!(selector.expr().clone(), *selector.expr());
     assert!(format!("{:?}", selector.expr()).len() > deepest.len());
     assert!(selector.matches(&[("b", "")]));
@@ -188,7 +188,7 @@ fn an_excess_is_found_at_its_place() {
         (error.to_string(), error.span())
     };
     let too_deep = format!("more than {MAX_DEPTH} operators are nested in each other");
-    // An operand that is too deep for certain is known by its start, and its negations belong to it.
+    // An operand that is certainly too deep is detected at its start, including its negations.
     for (level, levels, operand) in [
         ("!(", MAX_DEPTH, 0),
         ("has(a) && (", MAX_DEPTH, 10),
@@ -199,7 +199,7 @@ fn an_excess_is_found_at_its_place() {
         let start = levels * level.len() + operand;
         assert_eq!(excess(&level.repeat(levels + 1)), (too_deep.clone(), start..start + 1), "{level}");
     }
-    // Another is known by its end.
+    // Another one is detected at its end.
     let left = format!("{}has(a){}", "(".repeat(MAX_DEPTH + 1), "&&has(b)) ".repeat(MAX_DEPTH + 1));
     assert_eq!(excess(&left), (too_deep.clone(), left.len() - 2..left.len() - 1));
     assert_eq!(excess(&format!(" {} || has(c)", alternating(MAX_DEPTH / 2))), (too_deep, 0..1));

@@ -25,18 +25,18 @@ struct FakeFile {
 
 type Interruption = Box<dyn Fn(&World)>;
 
-/// A directory, who writes in it, and who reads it.
+/// A directory, its writers, and its reader.
 struct World {
     files: RefCell<BTreeMap<PathBuf, FakeFile>>,
     now: Cell<Duration>,
     next: Cell<u64>,
-    /// What happens between two scans of one look.
+    /// Interruption between two scans of one turn.
     after_scan: RefCell<Option<Interruption>>,
     events: RefCell<Vec<(Sign, Stamp, Duration)>>,
     /// Events by name, if they are read late or not as they happened.
     inotify: Option<RefCell<inotify::Inotify>>,
     hears: bool,
-    /// Whether time stamps are coarse and numbers of files are used again, as on ext4.
+    /// Whether time stamps are coarse and inode numbers are reused, as on ext4.
     looks_alike: bool,
     directory: RefCell<Directory>,
     /// Tier names and orders, as a consumer sees them.
@@ -61,7 +61,7 @@ impl World {
         world
     }
 
-    /// One in which a file has been read whose content this was.
+    /// Returns a world in which a file with this content has been read.
     fn with(hears: bool, text: &str) -> Self {
         let world = Self::new(hears);
         world.write(FILE, text);
@@ -320,7 +320,7 @@ fn what_stays_gone_is_gone_in_the_end() {
     world.look_on(millis(2));
     assert_eq!(world.tiers(), "");
 
-    // Not a file is left: something is not mounted, perhaps.
+    // No file is left; perhaps the directory is not mounted.
     let world = World::with(true, &both);
     world.remove(FILE);
     world.look_on(EMPTY - millis(1));
@@ -370,7 +370,7 @@ fn nothing_is_taken_from_a_file_that_is_open_for_writing() {
     world.change(FILE, |all| *all = text(&[('b', 2)]));
     world.look_on(EMPTY - millis(1));
     assert_eq!(world.tiers(), "a1");
-    // Its writer has died, or means to keep it open.
+    // The writer has died, or keeps the file open.
     world.look_on(millis(2));
     assert_eq!(world.tiers(), "b2");
 }
@@ -412,7 +412,7 @@ fn several_files_that_are_exchanged_between_looks_at_them_lose_nothing() {
     world.write("z.yaml", &text(&[('a', 1)]));
     world.look_on(millis(20_000));
     assert_eq!(world.tiers(), "a1 b2");
-    // The first file is listed as it was before, the last is read as it is after.
+    // The first file is listed before the exchange, the last one is read after it.
     *world.after_scan.borrow_mut() = Some(Box::new(|world| {
         for (path, tiers) in [(FILE, [('a', 1)].as_slice()), ("z.yaml", &[('b', 2)])] {
             world.write(".new", &text(tiers));

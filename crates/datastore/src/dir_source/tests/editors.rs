@@ -1,4 +1,5 @@
-//! Real files, replaced as programs do it: what is in both versions is never lost, and the new version counts soon.
+//! Real files, replaced as programs do it: objects that are in both versions are never lost, and
+//! the new version takes effect soon.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -15,8 +16,8 @@ fn both(order: u32) -> String {
     format!("{}---\n{}", tier("a", order), tier("b", 2))
 }
 
-/// Lets `edit` replace what `a.yaml` says by another order of `a`, while `b` must not vanish. Tells how long it took from
-/// the end of the edit until that was told, if not before.
+/// Lets `edit` give `a.yaml` another order of `a`, while `b` must stay. Returns the time from the
+/// end of the edit until the source reported the change; 0 if it did so before.
 fn replaced(dir: &TempDir, edit: impl FnOnce(&Path, &str) + Send) -> Duration {
     let mut watched = Watched::new(dir);
     watched.until(&[("a", 1.0), ("b", 2.0)]);
@@ -44,7 +45,7 @@ fn edited(edit: impl FnOnce(&Path, &str) + Send) -> Duration {
     replaced(&dir, edit)
 }
 
-/// A shell does the edit; `new` in it is a file that holds the new version.
+/// Lets a shell do the edit; `new` in it is a file with the new version.
 fn edited_by(script: &str) -> Duration {
     edited(|dir, new| {
         let other = TempDir::new().unwrap();
@@ -55,7 +56,7 @@ fn edited_by(script: &str) -> Duration {
     })
 }
 
-/// What takes no longer than this did not wait for anything to settle.
+/// An edit that takes no longer than this was not delayed by settling.
 const AT_ONCE: Duration = Duration::from_millis(700);
 const SOON: Duration = Duration::from_millis(1800);
 
@@ -165,7 +166,7 @@ fn versions_of_a_config_map() {
         symlink(format!("..data/{file}"), at(file)).unwrap();
     }
     let took = replaced(&dir, |_, _| {
-        // `b` moves to a file that comes first, `a` to one that was not there; the old one goes.
+        // `b` moves to a file that sorts first, `a` to a new one; the old file is removed.
         version("..v2", &[("e.yaml", tier("b", 2)), ("n.yaml", tier("a", 7)), ("z.yaml", tier("c", 3))]);
         symlink("..data/n.yaml", at("n.yaml")).unwrap();
         fs::remove_file(at("m.yaml")).unwrap();

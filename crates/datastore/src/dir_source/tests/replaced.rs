@@ -1,4 +1,4 @@
-//! Files that are written beside their names and renamed over them, on a machine with much to do.
+//! Files that are written under another name and renamed, on a busy machine.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,7 +14,7 @@ const CLOSED: EventKind = EventKind::Access(AccessKind::Close(AccessMode::Write)
 const FROM: EventKind = EventKind::Modify(ModifyKind::Name(RenameMode::From));
 const TO: EventKind = EventKind::Modify(ModifyKind::Name(RenameMode::To));
 
-/// Replaces `a.yaml` with events that are read only now, of those names and kinds; the updates that follow at once.
+/// Replaces `a.yaml`, with delayed events of these kinds and names; returns the immediate updates.
 fn replaced_late(events: &[(EventKind, &str)]) -> Vec<(String, bool)> {
     let dir = TempDir::new().unwrap();
     let at = |name: &str| dir.path().join(name);
@@ -42,11 +42,13 @@ fn an_edit_is_taken_at_once_though_its_events_are_read_late() {
     let (a, b) = ((r#"Tier("a")"#.to_owned(), true), (r#"Tier("b")"#.to_owned(), false));
     let whole = [(WRITTEN, ".new"), (CLOSED, ".new"), (FROM, ".new"), (TO, "a.yaml")];
     assert_eq!(replaced_late(&whole), [a.clone(), b]);
-    // What the file does not define any more is kept for a second, as nothing has told that it was closed.
+    // The definition that the file no longer has is kept for a second, because no event reported
+    // that it was closed.
     assert_eq!(replaced_late(&[(WRITTEN, ".new"), (FROM, ".new"), (TO, "a.yaml")]), [a]);
 }
 
-/// Replaces a file so often beside eight busy loops, and tells how long each edit took, shortest first.
+/// Replaces a file `count` times beside eight busy loops; returns how long each edit took, shortest
+/// first.
 fn edits_beside_busy_loops(count: u32) -> Vec<Duration> {
     let dir = TempDir::new().unwrap();
     let at = |name: &str| dir.path().join(name);

@@ -4,7 +4,7 @@ use tortie_model::RuleAction;
 
 use super::*;
 
-/// The policies in force: name, selector and whether all rules deny.
+/// Returns the policies in force: name, selector and whether all rules deny.
 fn policies(dir: &mut Directory) -> Vec<(String, String, bool)> {
     let policies = dir.state().snapshot().into_iter().filter_map(|update| match update {
         Update::Policy(id, Some(policy)) => {
@@ -132,7 +132,7 @@ fn a_definition_behind_an_unreadable_document_stays_denied() {
         dir.change(&[("a.yaml", Some(&format!("{counts}---\n{broken}")))]);
         assert_eq!(policies(&mut dir), expected);
     }
-    // The definition that counts can be edited meanwhile.
+    // The definition in effect can be edited meanwhile.
     let edited = allows("p", "has(c)");
     dir.change(&[("a.yaml", Some(&format!("{edited}---\n{{]")))]);
     assert_eq!(policies(&mut dir), [entry("p", "has(c)", false), entry("tortie-duplicate.p.0", "has(b)", true)]);

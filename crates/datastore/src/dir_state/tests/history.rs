@@ -7,7 +7,7 @@ use tortie_model::Key;
 use super::*;
 use crate::built_in::COUNT as BUILT_IN;
 
-/// What a document says.
+/// Content of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Document {
     /// Version `version` of an object.
@@ -28,7 +28,8 @@ const POLICY: usize = 0;
 const OBJECTS: usize = 6;
 const VERSIONS: usize = 2;
 
-/// The object's manifest. Three are pools, two of which claim one key; the third changes its own.
+/// Returns the manifest of an object. Three objects are pools, two of which claim one key; the
+/// third changes its own.
 fn manifest(object: usize, version: usize) -> String {
     let pool = |name: &str, cidr: &str| {
         format!(
@@ -71,7 +72,7 @@ impl Document {
     }
 }
 
-/// What becomes of a file.
+/// Change of a file.
 #[derive(Clone, Debug)]
 enum Edit {
     Write(usize, Vec<Document>),
@@ -87,10 +88,11 @@ fn path(file: usize) -> String {
     format!("{file}.yaml")
 }
 
-/// What a file holds; `None` if it cannot be read.
+/// Content of a file; `None` if it cannot be read.
 type Contents = Option<Vec<Document>>;
 
-/// The rules of [`DirState`] as its documentation gives them, without thought of speed or change.
+/// The rules of [`DirState`] as documented, implemented without regard to speed and incremental
+/// updates.
 #[derive(Clone, Debug, Default)]
 struct Model {
     files: BTreeMap<usize, Contents>,
@@ -101,7 +103,7 @@ struct Model {
 }
 
 impl Model {
-    /// The definitions of each object in a file, readable or stale: those of now first.
+    /// Returns the definitions of each object in a file, readable or stale: current ones first.
     fn defined(&self, file: usize) -> BTreeMap<usize, Vec<Document>> {
         let mut defined = self.readable(file);
         for (object, stale) in self.stale.get(&file).into_iter().flatten() {
@@ -151,7 +153,7 @@ impl Model {
         earlier.split_off(earlier.len() - number.min(earlier.len()))
     }
 
-    /// The definitions of an object in all files, the one that counts first.
+    /// Returns the definitions of an object in all files, the one in effect first.
     fn definitions(&self, object: usize) -> Vec<Document> {
         let files = |of: &dyn Fn(usize) -> BTreeMap<usize, Vec<Document>>| {
             (0..FILES).filter(|file| of(*file).contains_key(&object)).collect::<Vec<_>>()
@@ -168,8 +170,8 @@ impl Model {
         self.definitions(object).first().copied()
     }
 
-    /// Selectors of the denials for ignored definitions of the policy that differ from the one that counts and from the
-    /// one that is in force.
+    /// Returns the selectors of the denials for ignored definitions of the policy that differ from
+    /// the one in effect and from the one in force.
     fn closed(&self) -> Vec<&'static str> {
         let definitions = self.definitions(POLICY);
         let denied = self.denied.contains(&POLICY).then_some(Bad { object: POLICY });
@@ -201,7 +203,8 @@ impl Model {
         }
     }
 
-    /// What is in force: the objects' last good versions, and denials of what was never good.
+    /// Returns the objects in force: last valid versions, and denials for objects that never were
+    /// valid.
     fn snapshot(&self) -> Vec<Update> {
         let mut state = DirState::new(Options::default());
         for object in 0..OBJECTS {
@@ -229,7 +232,7 @@ fn stage(state: &mut DirState, file: usize, contents: Option<&Contents>) {
 }
 
 impl Edit {
-    /// The files that change, and what they hold then.
+    /// Returns the changed files and their new contents.
     fn contents(&self, files: &BTreeMap<usize, Contents>) -> Vec<(usize, Option<Contents>)> {
         match self {
             Self::Write(file, documents) => vec![(*file, Some(Some(documents.clone())))],
@@ -273,7 +276,7 @@ fn edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-/// Applies updates to what a consumer knows; none may change nothing.
+/// Applies updates to the state of a consumer; every update must change something.
 fn take(updates: Vec<Update>, known: &mut BTreeMap<Key, Update>) {
     for update in updates {
         let (key, exists) = (update.key(), update.exists());
@@ -302,8 +305,8 @@ fn without_denials(snapshot: Vec<Update>) -> (Vec<String>, Vec<Update>) {
     (closed, others)
 }
 
-/// The problems as far as they do not depend on what was before: what covers for them does, and so does which objects
-/// contend for a key.
+/// Returns the problems that do not depend on earlier states. Fallbacks depend on them, and so do
+/// conflicts for a key.
 fn timeless(state: &DirState) -> Vec<InputProblem> {
     let timeless = state.problems().filter(|problem| !problem.problem.what.starts_with("stands for the same as"));
     timeless.map(|problem| InputProblem { fallback: Fallback::NotNeeded, ..problem }).collect()
@@ -344,7 +347,7 @@ proptest! {
             prop_assert_eq!(state.snapshot(), snapshot_of(known.clone()));
             prop_assert_eq!(timeless(&state), timeless(&read_afresh(&model.files)));
         }
-        // Once everything is good, nothing is left of what was before.
+        // Once everything is valid, no earlier state is left.
         let mut files = BTreeMap::new();
         for (file, documents) in last.into_iter().enumerate() {
             let contents = documents.map(Some);
@@ -364,7 +367,7 @@ proptest! {
     }
 }
 
-/// The documents are what the model takes them for.
+/// The documents are valid or invalid as the model assumes.
 #[test]
 fn documents_are_good_or_bad_as_meant() {
     let read = |document: Document| {

@@ -9,12 +9,12 @@ const NAMES: [&str; 4] = ["Tier/a.yaml", "Tier/b.yaml", "NetworkPolicy/x/c.yaml"
 
 type Files = BTreeMap<String, String>;
 
-/// What etcd holds, and who keeps its history.
+/// Content of etcd, and the copy that keeps its history.
 struct World {
     folder: TempDir,
     held: Files,
     mirror: Option<Mirror>,
-    /// What etcd held in each state.
+    /// Content of etcd in each state.
     states: BTreeMap<u64, Files>,
 }
 
@@ -33,7 +33,7 @@ impl World {
         Mirror::open(self.folder.path(), origin(), "n1", KEEP).unwrap()
     }
 
-    /// An agent starts, and is told everything.
+    /// Starts an agent, which receives everything.
     fn restart(&mut self) {
         self.mirror = None;
         self.mirror = Some(self.open());
@@ -44,7 +44,7 @@ impl World {
         self.mirror.as_mut().unwrap()
     }
 
-    /// What a whole list says.
+    /// Returns the files that result from a complete list.
     fn news(&mut self) -> BTreeMap<String, Option<String>> {
         let gone: Vec<String> = self.mirror().paths().map(str::to_owned).collect();
         let gone = gone.into_iter().map(|path| (path, None));
@@ -59,7 +59,7 @@ impl World {
         assert_eq!(*self.states.entry(newest).or_insert_with(|| held.clone()), held, "state {newest}");
     }
 
-    /// The same, as far as a program comes that is killed.
+    /// As [`World::take`], but the process is killed at this point.
     fn killed(&mut self, at: Kill) {
         let news = self.news();
         let held = self.held.clone();
@@ -90,7 +90,7 @@ impl World {
         self.history().entries().unwrap().iter().map(|entry| entry.number).collect()
     }
 
-    /// What there would be after the way back.
+    /// Returns the files that a rollback to a state would produce.
     fn back(&self, number: u64) -> Result<Files, RollbackError> {
         let way = self.history().way_back_from(number, |path| Ok(self.held.get(path).cloned()))?;
         assert_eq!(way.conflicts, []);
@@ -131,13 +131,13 @@ enum Kill {
 #[derive(Clone, Debug)]
 enum Event {
     Write(Files),
-    /// The agent is killed while it takes this, and then etcd holds something else.
+    /// The agent is killed while it records this, and then the content of etcd changes.
     Killed(Files, Kill, Files),
-    /// Etcd comes to hold this while no agent runs.
+    /// The content of etcd changes while no agent runs.
     Restart(Files),
     /// A file of the copy is torn, which a restart notices.
     Torn(&'static str),
-    /// Back to a state, by its place among those that are kept.
+    /// Rollback to a state, by its index among those that are kept.
     RollBack(proptest::sample::Index),
 }
 
@@ -155,7 +155,7 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
 
-    /// After any changes, kills and restarts each state that is listed comes back as it was.
+    /// After any changes, kills and restarts, each listed state is restored as it was.
     #[test]
     fn listed_states_come_back(first in some_files(), events in proptest::collection::vec(event(), 1..10)) {
         let mut world = World::new(first);
@@ -221,7 +221,7 @@ fn without_an_index_a_change_is_not_believed() {
             Some(torn) => fs::write(&index, torn).unwrap(),
             None => fs::remove_file(&index).unwrap(),
         }
-        // With the files it would look as if everything had just been created.
+        // Without the files it would seem that all resources had just been created.
         fs::remove_dir_all(world.history().directory()).unwrap();
         let newest = *world.numbers().last().unwrap();
         world.restart();

@@ -12,7 +12,7 @@ fn away() -> ApiError {
     ApiError::Unreachable("connection refused".into())
 }
 
-/// A cycle that watches from version 7.
+/// Returns a cycle that watches from version 7.
 fn watching() -> Cycle {
     let mut cycle = cycle();
     assert_eq!(cycle.listed("7".into()), Duration::ZERO);
@@ -71,7 +71,7 @@ fn a_server_that_is_back_is_asked_soon_and_believed_late_that_roles_allow_nothin
     {
         assert_eq!(cycle.watch_failed(&forbidden, 1.0), (Duration::from_millis(pause), verdict));
     }
-    // One that was there means it.
+    // A refusal by a server that was reachable counts.
     cycle.progressed("8");
     assert_eq!(cycle.watch_failed(&forbidden, 1.0).1, Verdict::Unavailable);
 }
@@ -128,7 +128,7 @@ fn kinds_that_are_not_there_are_looked_for_seldom() {
         let _ = cycle.list_failed(&missing, false, 1.0);
     }
     assert_eq!(cycle.list_failed(&missing, false, 1.0), (Duration::from_secs(300), Verdict::NotInstalled));
-    // A kind that was there: the list tells.
+    // The kind may have been removed, so a list follows.
     let mut cycle = watching();
     assert_eq!(cycle.watch_failed(&missing, 1.0), (Duration::ZERO, Verdict::Fine));
     assert_eq!(cycle.step(), Step::List);
@@ -148,7 +148,7 @@ fn a_silent_watch_is_repeated_at_once_and_then_is_a_failure() {
 #[test]
 fn a_server_that_has_gone_back_is_listed_again() {
     let mut cycle = watching();
-    // Nobody tells of versions that are still to come, nor that they are.
+    // The server sends nothing for versions that it has not reached, and does not report that.
     assert_eq!(cycle.watch_ended(Duration::from_secs(300), false, 1.0), Duration::ZERO);
     assert_eq!(cycle.step(), Step::Compare("7".into()));
     assert_eq!(cycle.compare_failed(&away(), 1.0).1, Verdict::Unavailable);
@@ -157,7 +157,7 @@ fn a_server_that_has_gone_back_is_listed_again() {
     cycle.listed("6".into());
     assert_eq!(cycle.step(), Step::Watch("6".into()));
 
-    // What cannot be compared is watched as before.
+    // After a comparison with an invalid version the watch continues.
     for newest in ["", "old", "0x1"] {
         let _ = cycle.watch_ended(Duration::from_secs(300), false, 1.0);
         assert!(!cycle.compared(newest) && cycle.step() == Step::Watch("6".into()), "{newest}");

@@ -69,11 +69,11 @@ fn a_good_content_needs_nothing_of_those_before() {
     assert_eq!((record.kept.len(), record.text), (0, policy("p", "has(b)")));
 }
 
-/// Versions of two objects in one file, and texts of which nothing is known.
+/// Returns versions of two objects in one file, and unidentified documents.
 fn text() -> impl Strategy<Value = String> {
     let document = prop_oneof![
         4 => ("[pq]", "has\\([ab]\\)").prop_map(|(name, selector)| policy(&name, &selector)),
-        // What it selects can be told, and cannot.
+        // The selected endpoints are known, or unknown.
         1 => ("[pq]", "has\\([ab]\\)").prop_map(|(name, selector)| policy(&name, &selector).replace("Ingress", "Up")),
         2 => "[pq]".prop_map(|name| policy(&name, "has(")),
         1 => Just("{]\n".to_owned()),
@@ -88,7 +88,8 @@ fn text() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
-    /// However often the program ends, with whatever in the file, the next one is where the last one was.
+    /// However often the program restarts, with any content of the file, it continues in the same
+    /// state.
     #[test]
     fn a_restart_leads_to_what_was_in_force_before_it(texts in prop::collection::vec(text(), 1..6), last in text()) {
         let path = PathBuf::from(NAME);

@@ -13,7 +13,7 @@ fn open(state: &TempDir, datastore: &str) -> Store {
     Store::open(&state.path().join("state"), Path::new(datastore), "n1").unwrap()
 }
 
-/// What can be used, and what is said of the rest.
+/// Returns the usable records, and the reasons for the unusable ones.
 fn load(store: &Store) -> (Vec<Record>, Vec<String>) {
     let mut unusable = Vec::new();
     let records = store.load(|_, why| unusable.push(why.to_string())).unwrap();
@@ -103,7 +103,7 @@ fn the_oldest_of_other_datastores_make_room() {
     assert!(others[1].get("x").is_some());
     store.put(&record("b", &"b".repeat(1000))).unwrap();
     assert!(others[1].get("x").is_none());
-    // Its own are not given up.
+    // Records of the own datastore are not removed.
     assert!(store.put(&record("c", &"c".repeat(1000))).is_err());
     assert_eq!(load(&store).0.len(), 2);
 }
@@ -133,7 +133,7 @@ fn a_writer_catches_up_and_writes_only_what_differs() {
     tell("b.yaml", Change::Gone);
     until(&|| store.get("b.yaml").is_none());
     assert_eq!(fs::metadata(store.place("a.yaml")).unwrap().ino(), inode);
-    // The disk is full, as it were; it is tried again with the next change.
+    // This simulates a full disk; the next change retries.
     fs::rename(&store.folder, state.path().join("away")).unwrap();
     tell("a.yaml", taken(namespace));
     std::thread::sleep(std::time::Duration::from_millis(50));

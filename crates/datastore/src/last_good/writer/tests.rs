@@ -1,4 +1,4 @@
-//! The history that is kept on the way.
+//! The history that is written together with the records.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ const NAMES: [&str; 4] = ["a.yaml", "b.yaml", "sub/c.yaml", "sub/deep/d.yaml"];
 
 type Files = BTreeMap<String, String>;
 
-/// A directory of manifests, and who keeps its history.
+/// A directory of manifests, and the writer of its history.
 struct World {
     folder: TempDir,
-    /// What the source has taken.
+    /// Files that the source has taken.
     taken: Files,
 }
 
@@ -38,7 +38,7 @@ impl World {
         self.folder.path().join("state")
     }
 
-    /// An agent that has just started.
+    /// Returns the writer of an agent that has just started.
     fn work(&self) -> Work {
         let store = Store::open(&self.state(), &self.directory(), "n1").unwrap();
         let is_known = !store.load(|path, why| panic!("{}: {why}", path.display())).unwrap().is_empty();
@@ -60,14 +60,14 @@ impl World {
         }
     }
 
-    /// What the directory holds.
+    /// Returns the files of the directory.
     fn found(&self) -> Files {
         let texts = crate::manifest_texts(&self.directory(), crate::DirAccess::default()).unwrap();
         let below = |path: PathBuf| path.strip_prefix(self.directory()).unwrap().to_str().unwrap().to_owned();
         texts.into_iter().map(|(path, text)| (below(path), text)).collect()
     }
 
-    /// What a source tells when the directory holds what it holds now.
+    /// Returns the changes that a source finds in the directory.
     fn news(&self) -> BTreeMap<String, Vec<Change>> {
         let now = self.found();
         let gone = self.taken.keys().filter(|path| !now.contains_key(*path));
@@ -110,14 +110,14 @@ fn some_files() -> impl Strategy<Value = Files> {
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// The directory comes to hold this.
+    /// The directory is replaced by these files.
     Write(Files),
     /// The same, and the agent is killed before a record is written.
     KilledAfterTheEntry(Files),
     /// The same before the entry is written, when the texts are.
     KilledBeforeTheEntry(Files),
     Restart,
-    /// Back to a state, by its place among those that are kept.
+    /// Rollback to a state, by its index among those that are kept.
     RollBack(proptest::sample::Index),
 }
 
@@ -131,7 +131,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What a killed agent has done of [`Work::take`].
+/// Does the part of [`Work::take`] that an agent completes before it is killed.
 fn killed(work: &Work, news: BTreeMap<String, Vec<Change>>, with_entry: bool) {
     let history = work.history.as_ref().unwrap();
     let mut kept = Vec::new();
@@ -152,14 +152,14 @@ fn killed(work: &Work, news: BTreeMap<String, Vec<Change>>, with_entry: bool) {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
 
-    /// After any changes, kills and restarts each state that is listed comes back as it was.
+    /// After any changes, kills and restarts, each listed state is restored as it was.
     #[test]
     fn listed_states_come_back(first in some_files(), events in proptest::collection::vec(event(), 1..12)) {
         let mut world = World::new();
         world.write(&first);
         let mut work = world.work();
         world.take(&mut work);
-        // What the directory held in each state.
+        // The files of the directory in each state.
         let mut states: BTreeMap<u64, Files> = world.numbers().into_iter().map(|number| (number, first.clone())).collect();
         for event in events {
             match event {
@@ -193,7 +193,7 @@ proptest! {
                 prop_assert_eq!(states.entry(*newest).or_insert_with(|| found.clone()), &found);
             }
         }
-        // No text is kept that nothing needs.
+        // Unneeded texts are not kept.
         drop(work);
         let folder = world.state().join("history");
         let texts: usize = fs::read_dir(folder).unwrap().map(|one| fs::read_dir(one.unwrap().path().join("texts")).unwrap().count()).sum();
@@ -209,7 +209,7 @@ fn entries_tell_what_changed() {
     world.take(&mut work);
     world.write(&files(&[("a.yaml", "x: 2\n"), ("sub/c.yaml", "{}\n")]));
     world.take(&mut work);
-    // What has not changed makes no state.
+    // A write without a change makes no state.
     work.take(BTreeMap::from([("a.yaml".into(), vec![Change::Taken("x: 2\n".into(), BTreeSet::new())])]));
     let history = world.history();
     let [first, second] = &history.entries().unwrap()[..] else { panic!() };
@@ -262,7 +262,7 @@ fn what_is_damaged_is_noticed() {
     let entry = folder.join("states").join(format!("{:020}", 2));
     let whole = fs::read(&entry).unwrap();
     fs::write(&entry, &whole[..whole.len() - 3]).unwrap();
-    // A file that only the lost entry was about would stay as it is now.
+    // A file that only the lost entry changed would stay as it is now.
     let way = world.history().way_back(1).unwrap();
     assert_eq!(way.conflicts, [("a.yaml".to_owned(), Conflict::Gap)]);
     fs::write(&entry, whole).unwrap();
@@ -334,7 +334,7 @@ fn a_record_that_is_torn_is_not_taken_for_none() {
     }
     world.write(&files(&[("a.yaml", "x: 2\n")]));
     world.take(&mut work);
-    // It would be removed, as if it had not been there.
+    // It would be removed, as if it had not existed.
     assert_eq!(world.history().way_back(1).unwrap().conflicts, [("a.yaml".to_owned(), Conflict::Gap)]);
 }
 
@@ -387,7 +387,7 @@ fn only_what_fits_is_kept() {
     }
     assert!(HistoryEntry::clone(&world.history().entries().unwrap()[0]).changes.is_empty());
     assert_eq!(world.numbers(), [1, 2]);
-    // Nobody may write into what a rollback believes.
+    // No other user may write into the history, because a rollback trusts it.
     let states = world.state().join("history");
     fs::set_permissions(&states, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     assert!(Recorder::open(&world.state(), Origin::Directory(world.directory()), "n1", KEEP).is_err());

@@ -1,4 +1,4 @@
-//! What is against a resource (`libcalico-go/lib/clientv3`).
+//! Checks of a resource before it is written (`libcalico-go/lib/clientv3`).
 
 use serde_json::{Map, Value};
 use tortie_model::{Cause, Cidr};
@@ -9,7 +9,7 @@ use tortie_resources::stored::{
 use super::{ApplyError, refused};
 use crate::store::{ResourceStore, StoreError};
 
-/// What a `BGPConfiguration` says for all nodes or not at all.
+/// Fields of a `BGPConfiguration` that are permitted only for all nodes.
 const FOR_ALL_NODES: [&str; 7] = [
     "asNumber",
     "nodeMeshMaxRestartTime",
@@ -20,7 +20,7 @@ const FOR_ALL_NODES: [&str; 7] = [
     "serviceLoadBalancerIPs",
 ];
 
-/// What is against a resource, whether it is there or not.
+/// Checks the rules that hold for new and existing resources.
 pub(super) fn check(store: &dyn ResourceStore, key: &ResourceKey, object: &Value) -> Result<(), ApplyError> {
     check_writable(key)?;
     let empty = Map::new();
@@ -49,7 +49,7 @@ pub(super) fn check(store: &dyn ResourceStore, key: &ResourceKey, object: &Value
         let name = tier_of(spec);
         let tier = ResourceKey::new(ResourceKind::Tier, "", name)
             .map_err(|_| refused(key, format!("spec.tier: `{name}` is not the name of a tier")))?;
-        // Every cluster has those that are built in, also before somebody has written them down.
+        // Every cluster has the built-in tiers, also before they are stored.
         if built_in_tier(name).is_none() && !is_there(store, &tier)? {
             return Err(refused(key, format!("spec.tier: there is no tier `{name}`")));
         }
@@ -57,7 +57,7 @@ pub(super) fn check(store: &dyn ResourceStore, key: &ResourceKey, object: &Value
     Ok(())
 }
 
-/// Whether there is such a resource, readable or not.
+/// Reports whether a resource exists, readable or not.
 fn is_there(store: &dyn ResourceStore, key: &ResourceKey) -> Result<bool, StoreError> {
     match store.get(key) {
         Ok(_) | Err(StoreError::Unreadable { .. }) => Ok(true),
@@ -70,7 +70,7 @@ fn is_empty(value: &Value) -> bool {
     value.is_null() || value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// The filters of a peer must be there.
+/// Checks that the filters of a peer exist.
 fn check_filters(store: &dyn ResourceStore, key: &ResourceKey, spec: &Map<String, Value>) -> Result<(), ApplyError> {
     for filter in spec.get("filters").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
         let missing = || refused(key, format!("spec.filters: there is no BGPFilter `{filter}`"));
@@ -96,14 +96,14 @@ fn cidr_of(object: &Value) -> Option<Cidr> {
     object.pointer("/spec/cidr")?.as_str()?.parse().ok()
 }
 
-/// Pools must not overlap.
+/// Checks that a new pool does not overlap with another one.
 pub(super) fn check_new_pool(store: &dyn ResourceStore, key: &ResourceKey, object: &Value) -> Result<(), ApplyError> {
     if key.kind() != ResourceKind::IpPool {
         return Ok(());
     }
     let Some(cidr) = cidr_of(object) else { return Ok(()) };
     for other in store.list(ResourceKind::IpPool, None)?.resources {
-        // A pool without a network, or of the other family, overlaps with nothing.
+        // A pool without a network, or of the other family, does not overlap.
         let Some(others) = cidr_of(&other.object).filter(|others| others.family() == cidr.family()) else { continue };
         if other.key != *key
             && (others.masked().contains(cidr.masked().address()) || cidr.masked().contains(others.masked().address()))
@@ -114,7 +114,8 @@ pub(super) fn check_new_pool(store: &dyn ResourceStore, key: &ResourceKey, objec
     Ok(())
 }
 
-/// The addresses of a pool may be in use already, in blocks of its size.
+/// Checks that network and block size of a pool stay, because its addresses may be in use already,
+/// in blocks of this size.
 pub(super) fn check_same_pool(key: &ResourceKey, before: &Value, next: &Value) -> Result<(), ApplyError> {
     if key.kind() != ResourceKind::IpPool {
         return Ok(());

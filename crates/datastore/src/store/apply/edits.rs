@@ -1,4 +1,4 @@
-//! Changes of a part of what is there.
+//! Changes of a part of an existing resource.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,17 @@ use super::checks::check;
 use super::{Applied, ApplyError, refused, replace_this, until_undisturbed};
 use crate::store::{ResourceStore, StoreError};
 
-/// What of the metadata people change.
+/// Metadata that users change.
 const OF_PEOPLE: [&str; 2] = ["labels", "annotations"];
 
-/// Replaces a resource by what `edit` makes of it; it is asked again if somebody else has changed the resource meanwhile. If the
-/// object that it returns has another `metadata.resourceVersion`, that version is replaced only.
+/// Replaces a resource by the result of `edit`, which is called again if another client changes the
+/// resource meanwhile. If the returned object has another `metadata.resourceVersion`, only that
+/// version is replaced.
 ///
 /// # Errors
-/// Those of `edit`; [`StoreError::NotFound`]; [`ApplyError::Refused`] if anything is changed by which a resource is known, or of the
-/// metadata anything but labels and annotations; otherwise as [`apply`](super::apply).
+/// Those of `edit`; [`StoreError::NotFound`]; [`ApplyError::Refused`] if the identity of the
+/// resource changes, or metadata other than labels and annotations; otherwise as
+/// [`apply`](super::apply).
 pub fn edit(
     store: &dyn ResourceStore,
     key: &ResourceKey,
@@ -33,7 +35,7 @@ pub fn edit(
         check_identity(key, &there.object, &object)?;
         let expected = revision_of(&object).map_err(|error| ApplyError::Object { key: key.clone(), error })?;
         if let Some(expected) = expected.filter(|expected| *expected != there.revision) {
-            // Not to be tried again: the version will not come back.
+            // A retry is useless, because the resource will not have this version again.
             let found = there.revision;
             let why = format!("metadata.resourceVersion: is {found} by now, and version {expected} was to be changed");
             return Err(refused(key, why));
@@ -43,7 +45,7 @@ pub fn edit(
     })
 }
 
-/// Whether it is still the same resource, with metadata that people may change.
+/// Checks that it is still the same resource, and only changeable metadata was changed.
 fn check_identity(key: &ResourceKey, before: &Value, after: &Value) -> Result<(), ApplyError> {
     for field in ["apiVersion", "kind"] {
         if before.get(field) != after.get(field) {
@@ -63,8 +65,8 @@ fn check_identity(key: &ResourceKey, before: &Value, after: &Value) -> Result<()
     }
 }
 
-/// Merges a patch into an object: what is null in the patch goes, mappings are merged, and everything else is replaced, lists as a
-/// whole (RFC 7396).
+/// Merges a patch into an object (RFC 7396): fields that are null in the patch are removed,
+/// mappings are merged, and all other values are replaced, lists as a whole.
 ///
 /// ```
 /// use serde_json::json;
@@ -93,26 +95,26 @@ pub fn merge_patch(object: &mut Value, patch: &Value) {
     }
 }
 
-/// Labels to be set, and, as `None`, to be taken away.
+/// Labels to set or, with `None`, to remove.
 pub type LabelChange = BTreeMap<String, Option<String>>;
 
-/// A label has another value already, and is not to be overwritten.
+/// A label has another value already, and must not be overwritten.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("metadata.labels: {name} is `{there}` already")]
 #[non_exhaustive]
 pub struct LabelError {
     /// The label.
     pub name: String,
-    /// Its value.
+    /// The existing value.
     pub there: String,
-    /// The value that it was to have.
+    /// The requested value.
     pub wanted: String,
 }
 
-/// Changes labels of an object. One that has another value already is changed only if it may be overwritten.
+/// Changes labels of an object. Another existing value is replaced only with `overwrite`.
 ///
 /// # Errors
-/// Which label has another value. The object is as it was.
+/// The label that has another value. The object is unchanged then.
 pub fn change_labels(object: &mut Value, change: &LabelChange, overwrite: bool) -> Result<(), LabelError> {
     let mut patch = Map::new();
     for (name, value) in change {

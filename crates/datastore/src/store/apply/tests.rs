@@ -29,7 +29,7 @@ fn every_datastore_has_its_tiers_and_is_ready() {
     initialise(&store).expect("initialised");
     assert_eq!(store.writes(), writes);
 
-    // What somebody has said stays.
+    // Values that were set stay.
     let there = store.get(&info).expect("there");
     store.update(&info, object(json!({"datastoreReady": false, "extra": 1})), there.revision).expect("updated");
     store.fail_next(Fault::Overtaken);
@@ -48,7 +48,7 @@ fn applying_twice_changes_nothing() {
     assert_eq!(apply(&store, &policy, &written), Ok(Applied::Unchanged));
     let first = store.get(&policy).expect("there").object;
     assert_eq!(first["spec"]["unknown"], json!([1]));
-    // What was read can be applied again.
+    // An object that was read can be applied again.
     assert_eq!(apply(&store, &policy, &first), Ok(Applied::Unchanged));
     written["spec"]["selector"] = "has(x)".into();
     written["metadata"] = json!({"annotations": {"mine": "x"}});
@@ -96,7 +96,7 @@ fn what_is_gone_is_not_made_again_from_a_version_of_it() {
     }
     assert!(gone.to_string().starts_with("NetworkSet/shop/a does not exist any more, and version "), "{gone}");
     assert_eq!(store.get(&set), Err(StoreError::NotFound(set.clone())));
-    // Whoever does not say which version it was may create it.
+    // Without a version it can be created.
     edited["metadata"].as_object_mut().expect("a mapping").shift_remove("resourceVersion");
     assert_eq!(replace(&store, &set, &edited), Err(StoreError::NotFound(set.clone()).into()));
     assert_eq!(apply(&store, &set, &edited), Ok(Applied::Created));

@@ -1,11 +1,12 @@
-//! Where etcd is and how to be let in.
+//! Address and credentials of etcd.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How to reach an etcd cluster. [`FromStr`] reads `etcd://HOST:PORT,HOST:PORT/PREFIX`.
+/// Address and credentials of an etcd cluster. [`FromStr`] reads
+/// `etcd://HOST:PORT,HOST:PORT/PREFIX`.
 ///
 /// ```
 /// use tortie_datastore::store::etcd::EtcdConfig;
@@ -21,35 +22,37 @@ use std::time::Duration;
 pub struct EtcdConfig {
     /// Host and port of each member, tried in turn.
     pub endpoints: Vec<String>,
-    /// The certificates, PEM, of who may sign a member's certificate. With it TLS is spoken, and only then.
+    /// CA certificates (PEM) that sign the members' certificates. TLS is used if and only if it is
+    /// set.
     pub ca_file: Option<PathBuf>,
     /// The client's certificate, PEM.
     pub cert_file: Option<PathBuf>,
     /// The key of the client's certificate, PEM.
     pub key_file: Option<PathBuf>,
-    /// A user of etcd, and the password.
+    /// User of etcd, and the password.
     pub user: Option<(String, Password)>,
-    /// What stands before `/calico/` in every key; empty for none.
+    /// Prefix before `/calico/` in every key; empty for none.
     pub key_prefix: String,
-    /// How fast things must go.
+    /// Timeouts and pauses.
     pub pace: EtcdPace,
 }
 
-/// How long things may take. The defaults are those of `libcalico-go/lib/backend/etcdv3/etcdv3.go` where it has any.
+/// Timeouts and pauses. The defaults are those of `libcalico-go/lib/backend/etcdv3/etcdv3.go` where
+/// it has any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EtcdPace {
-    /// To be connected.
+    /// Timeout for a connection; 10 s by default.
     pub connect: Duration,
-    /// For one answer.
+    /// Timeout for a response; 10 s by default.
     pub request: Duration,
-    /// How often a quiet connection is tested. etcd cuts off who does so more often than it likes
-    /// (`--grpc-keepalive-min-time`, 5 s).
+    /// Interval of keep-alive pings on an idle connection; 10 s by default. etcd closes connections
+    /// with more frequent pings than it permits (`--grpc-keepalive-min-time`, 5 s).
     pub keep_alive: Duration,
-    /// For the answer to such a test.
+    /// Timeout for the response to such a ping; 10 s by default.
     pub keep_alive_answer: Duration,
-    /// The first pause after a failure, at most.
+    /// Upper bound of the first pause after a failure; 0.5 s by default.
     pub shortest_pause: Duration,
-    /// Any later pause, at most.
+    /// Upper bound of any later pause; 15 s by default.
     pub longest_pause: Duration,
 }
 
@@ -66,7 +69,7 @@ impl Default for EtcdPace {
     }
 }
 
-/// A secret that is not shown.
+/// A secret that `Debug` does not show.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Password(String);
 
@@ -88,7 +91,7 @@ impl fmt::Debug for Password {
     }
 }
 
-/// Why a configuration makes no sense.
+/// Error in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdConfigError {
@@ -98,14 +101,14 @@ pub enum EtcdConfigError {
     /// A member is not given as host and port.
     #[error("`{0}` is not HOST:PORT")]
     Endpoint(String),
-    /// There is a user or password where it would be seen by everybody.
+    /// The URL contains a user or password, where other users would see it.
     #[error("user and password do not belong into the URL, where others can see them")]
     Credentials,
     /// A certificate without its key, or the other way round.
     #[error("a client certificate and its key must be given together")]
     HalfIdentity,
     /// A client certificate without TLS.
-    #[error("a client certificate needs the certificates of who signs those of the members, too")]
+    #[error("a client certificate needs the CA certificates of the members, too")]
     IdentityWithoutCa,
 }
 
@@ -139,7 +142,8 @@ fn is_host_and_port(text: &str) -> bool {
 }
 
 impl EtcdConfig {
-    /// Whether the parts go together. Files are not looked at: they are read each time that a connection is made.
+    /// Checks that the parts are consistent. Files are not checked, because they are read for each
+    /// connection.
     ///
     /// # Errors
     /// [`EtcdConfigError`].

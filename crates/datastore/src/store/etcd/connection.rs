@@ -9,7 +9,7 @@ use tortie_model::Cause;
 
 use super::EtcdConfig;
 
-/// A file of more bytes is no certificate.
+/// Size limit of a certificate file in bytes.
 const MAX_PEM: u64 = 1 << 20;
 
 /// Codes of gRPC (`google.golang.org/grpc/codes`).
@@ -22,19 +22,19 @@ mod code {
     pub(super) const UNAUTHENTICATED: i32 = 16;
 }
 
-/// Why something did not work, as far as it makes a difference.
+/// Failure of a request, by its consequence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The history up to the revision asked for is gone.
+    /// The history up to the requested revision has been compacted.
     #[error("the revision asked for has been compacted")]
     Compacted,
-    /// The answer is larger than is accepted.
+    /// The response exceeds the size limit.
     #[error("an answer is too large")]
     TooLarge,
-    /// etcd says no, and will say so again.
+    /// etcd refuses, and a retry does not help.
     #[error(transparent)]
     Refused(Cause),
-    /// No answer, or none from a cluster that works.
+    /// There is no response, or none from a working cluster.
     #[error(transparent)]
     Lost(Cause),
 }
@@ -45,7 +45,7 @@ impl From<etcd_client::Error> for Failure {
         let message = status.message();
         match status.code() as i32 {
             code::OUT_OF_RANGE if message.contains("compacted") => Self::Compacted,
-            // What the client itself says of an answer above its limit.
+            // The client's own message for a response above its limit.
             code::OUT_OF_RANGE if message.contains("message length too large") => Self::TooLarge,
             code::INVALID_ARGUMENT
             | code::NOT_FOUND
@@ -58,7 +58,7 @@ impl From<etcd_client::Error> for Failure {
     }
 }
 
-/// An error, with the endpoint or file that it is about.
+/// An error, with the endpoint or file that it concerns.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}")]
 struct Located {
@@ -71,10 +71,10 @@ fn located(place: impl Into<String>, cause: Cause) -> Cause {
     Cause::new(Located { place: place.into(), cause })
 }
 
-/// Waits for an answer, but not for ever.
+/// Waits for a response for at most `limit`.
 ///
 /// # Errors
-/// What etcd says, or [`Failure::Lost`] after `limit`.
+/// The error of etcd, or [`Failure::Lost`] after `limit`.
 pub async fn within<T>(
     limit: Duration,
     what: &str,
@@ -86,7 +86,7 @@ pub async fn within<T>(
     }
 }
 
-/// Which cluster answers, and how far its history goes.
+/// Identity and newest revision of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The id of the cluster.
@@ -95,8 +95,8 @@ pub struct Head {
     pub revision: i64,
 }
 
-/// Connects to the `turn`-th endpoint, round and round, and makes sure that there is a leader behind it. Certificates
-/// are read again. The head is not known to users who may not read much.
+/// Connects to the `turn`-th endpoint, modulo their number, and checks that the cluster has a
+/// leader. Certificates are read again. The head is unknown if the user lacks read permission.
 ///
 /// # Errors
 /// [`Failure`], naming the endpoint.
@@ -124,7 +124,7 @@ pub async fn connect(config: &EtcdConfig, turn: usize) -> Result<(Client, Option
         other => other,
     };
     let mut client = within(pace.connect, "connecting", Client::connect([url], Some(options))).await.map_err(named)?;
-    // Nothing has been sent yet, unless there is a user. To be refused is an answer, too.
+    // Without a user, nothing has been sent yet. A refusal also proves that the cluster works.
     let probe = GetOptions::new().with_keys_only().with_limit(1);
     let probed = within(pace.request, "reading", client.get(format!("{}/calico/", config.key_prefix), Some(probe)));
     match probed.await {
@@ -146,7 +146,7 @@ fn tls(config: &EtcdConfig) -> Result<Option<TlsOptions>, Failure> {
     Ok(Some(tls))
 }
 
-/// Reads a file. That it cannot be read may well change: certificates are renewed by others.
+/// Reads a file. A failure counts as temporary, because other programs renew certificates.
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let lost = |cause| Failure::Lost(located(path.display().to_string(), cause));
     let metadata = std::fs::metadata(path).map_err(|error| lost(Cause::new(error)))?;

@@ -1,4 +1,4 @@
-//! What is under some paths, as it changes.
+//! Texts under some paths, listed and watched.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,46 +15,47 @@ use super::range::{Pages, end_of};
 use super::store::stored_text;
 use crate::store::StoredText;
 
-/// How large an answer of a watch may be. etcd splits larger ones.
+/// Size limit of a watch response in bytes. etcd splits larger ones.
 const MAX_ANSWER: usize = 32 << 20;
-/// A watch that has been silent for this long is asked whether it is still there.
+/// Time without a response after which a progress request is sent on a watch.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// What an [`EtcdFeed`] hears.
+/// Event of an [`EtcdFeed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// Everything will be told, or told again.
+    /// All texts follow, perhaps again.
     ListBegins,
-    /// This is there.
+    /// A text of the list.
     Listed(StoredText),
-    /// That was everything at this version: what was not told is not there.
+    /// The list at this version is complete: texts that it did not contain do not exist.
     ListEnds(Revision),
-    /// This is new, or different.
+    /// A text is new or has changed.
     Changed(StoredText),
-    /// There is nothing under a path any more.
+    /// A text was deleted.
     Deleted {
         /// The path.
         path: String,
-        /// Since this version.
+        /// Version of the deletion.
         revision: Revision,
     },
-    /// Nothing can be heard, for this reason; it is tried again. What was told before is as it was.
+    /// etcd is unavailable for this reason; the connection is retried. Texts received before stay
+    /// valid.
     Unavailable(String),
 }
 
-/// The texts under some paths: listed, and then watched. After a failure everything is listed again.
+/// Lists and watches the texts under some paths. After a failure everything is listed again.
 pub struct EtcdFeed {
     config: EtcdConfig,
     prefixes: Vec<String>,
     runtime: Runtime,
     heard: VecDeque<Heard>,
     stream: Option<WatchStream>,
-    /// Not before this time is it tried again.
+    /// Earliest time of the next attempt.
     paused: Option<Instant>,
     pause: Duration,
-    /// Which endpoint is next.
+    /// Index of the next endpoint.
     turn: usize,
-    /// When the watch is asked, or given up.
+    /// Time of the next progress request, or of giving up the watch.
     silent_at: Instant,
     asked: bool,
 }
@@ -66,10 +67,10 @@ impl fmt::Debug for EtcdFeed {
 }
 
 impl EtcdFeed {
-    /// A feed of what is under all paths that begin with one of these.
+    /// Returns a feed of the texts under all paths that begin with one of these prefixes.
     ///
     /// # Errors
-    /// If the configuration makes no sense, or the system has no means for another thread.
+    /// If the configuration is invalid, or no further thread can be started.
     pub fn new(config: EtcdConfig, prefixes: Vec<String>) -> io::Result<Self> {
         config.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("etcd-feed").enable_all().build()?;
@@ -88,7 +89,7 @@ impl EtcdFeed {
         })
     }
 
-    /// What comes next; `None` if that is nothing for so long.
+    /// Returns the next event; `None` if there is none within `patience`.
     pub fn next(&mut self, patience: Duration) -> Option<Heard> {
         if self.heard.is_empty()
             && let Err(failure) = self.hear(patience)
@@ -157,7 +158,7 @@ impl EtcdFeed {
         for kv in message.events().iter().filter_map(etcd_client::Event::kv) {
             // A key that is not text is not Calico's.
             let Some(text) = stored_text(&self.config.key_prefix, kv) else { continue };
-            // What is deleted has no version.
+            // A deleted key has version 0.
             self.heard.push_back(match kv.version() {
                 0 => Heard::Deleted { path: text.path, revision: text.revision },
                 _ => Heard::Changed(text),
@@ -167,7 +168,7 @@ impl EtcdFeed {
     }
 }
 
-/// Lists everything as it is at one revision, and watches from the next.
+/// Lists all texts at one revision, and watches from the next.
 async fn list_and_watch(
     client: &Client,
     config: &EtcdConfig,

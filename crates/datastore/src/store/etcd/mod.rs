@@ -1,7 +1,7 @@
 //! etcd v3: the resources of `projectcalico.org/v3` under Calico's paths.
 //!
-//! [`EtcdStore`] reads and writes single ones, at one endpoint at a time; when it fails, the next one is used. [`EtcdFeed`]
-//! tells what is under some paths, as it changes.
+//! [`EtcdStore`] reads and writes single resources, at one endpoint at a time; when it fails, the
+//! next one is used. [`EtcdFeed`] lists and watches the texts under some paths.
 
 pub mod client;
 mod config;

@@ -6,41 +6,41 @@ use etcd_client::{GetOptions, KeyValue, KvClient};
 
 use super::connection::{Failure, within};
 
-/// How many keys are asked for at once.
+/// Keys in a page.
 const PAGE: i64 = 500;
-/// How large an answer may be. Where a page is larger, fewer keys are asked for.
+/// Size limit of a response in bytes. If a page is larger, fewer keys are requested.
 const MAX_ANSWER: usize = 32 << 20;
 
-/// Reads everything whose key begins with `prefix` as it was at one revision, in the order of keys.
+/// Reads all keys that begin with `prefix` at one revision, in the order of keys.
 pub struct Pages {
     client: KvClient,
-    /// Where the next page begins; `None` after the last.
+    /// First key of the next page; `None` after the last page.
     next: Option<Vec<u8>>,
     end: Vec<u8>,
-    /// The revision that is read; 0 until the first page has come.
+    /// The revision that is read; 0 before the first page.
     revision: i64,
     limit: i64,
     patience: Duration,
 }
 
 impl Pages {
-    /// Begins. A `revision` of 0 is the present.
+    /// Begins at the first page. A `revision` of 0 is the current one.
     #[must_use]
     pub fn new(client: KvClient, prefix: &str, revision: i64, patience: Duration) -> Self {
         let client = client.max_decoding_message_size(MAX_ANSWER);
         Self { client, next: Some(prefix.into()), end: end_of(prefix.as_bytes()), revision, limit: PAGE, patience }
     }
 
-    /// The revision that is read; 0 if nothing has been read.
+    /// Returns the revision that is read; 0 if nothing has been read.
     #[must_use]
     pub fn revision(&self) -> i64 {
         self.revision
     }
 
-    /// The next page; `None` after the last.
+    /// Reads the next page; `None` after the last.
     ///
     /// # Errors
-    /// [`Failure`]; the page can be asked for again.
+    /// [`Failure`]; the page can be requested again.
     pub async fn next(&mut self) -> Result<Option<Vec<KeyValue>>, Failure> {
         let Some(from) = self.next.clone() else { return Ok(None) };
         let mut answer = loop {
@@ -65,7 +65,7 @@ impl Pages {
     }
 }
 
-/// What is just behind all keys that begin with `prefix`.
+/// Returns the end of the range of all keys that begin with `prefix` (exclusive).
 #[must_use]
 pub fn end_of(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
@@ -75,7 +75,7 @@ pub fn end_of(prefix: &[u8]) -> Vec<u8> {
             return end;
         }
     }
-    // Behind everything.
+    // The range is unbounded.
     vec![0]
 }
 

@@ -42,7 +42,7 @@ pub struct EtcdStore {
 #[derive(Default)]
 struct Connection {
     client: Option<Client>,
-    /// Which endpoint is next.
+    /// Index of the next endpoint.
     turn: usize,
 }
 
@@ -53,10 +53,10 @@ impl fmt::Debug for EtcdStore {
 }
 
 impl EtcdStore {
-    /// A store; connections are made when they are needed.
+    /// Returns a store, which connects when needed.
     ///
     /// # Errors
-    /// If the configuration makes no sense, or the system has no means for another thread.
+    /// If the configuration is invalid, or no further thread can be started.
     pub fn new(config: EtcdConfig) -> io::Result<Self> {
         config.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("etcd-store").enable_all().build()?;
@@ -73,7 +73,7 @@ impl EtcdStore {
         self.call(async |mut client| {
             let mut options = PutOptions::new();
             if let Some(ttl) = ttl {
-                // A lease of etcd is bounded anyhow.
+                // etcd limits leases anyway.
                 let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
                 let lease = within(patience, "asking for a lease", client.lease_grant(seconds, None)).await?;
                 options = options.with_lease(lease.id());
@@ -83,7 +83,7 @@ impl EtcdStore {
         Ok(())
     }
 
-    /// Deletes what is under a path. Returns whether anything was.
+    /// Deletes the text under a path. Returns whether there was one.
     ///
     /// # Errors
     /// [`StoreError::Refused`] or [`StoreError::Unavailable`].
@@ -95,7 +95,8 @@ impl EtcdStore {
         Ok(answer.deleted() > 0)
     }
 
-    /// Reads what is under all paths that begin with `prefix`, in the order of paths; what is not text is left out.
+    /// Reads the texts under all paths that begin with `prefix`, in the order of paths, without
+    /// values that are not UTF-8.
     ///
     /// # Errors
     /// [`StoreError::Refused`] or [`StoreError::Unavailable`].
@@ -113,7 +114,7 @@ impl EtcdStore {
         format!("{}{path}", self.config.key_prefix)
     }
 
-    /// Everything whose key begins with this, and when.
+    /// Returns all keys that begin with this prefix and their values, and the revision.
     fn values(&self, prefix: &str) -> Result<(Vec<KeyValue>, i64), StoreError> {
         let prefix = self.full(prefix);
         let patience = self.config.pace.request;
@@ -127,8 +128,9 @@ impl EtcdStore {
         })
     }
 
-    /// Makes one call with the connection there is, or with the first endpoint that works. After a failure the next
-    /// call begins with another endpoint; the failed one is not repeated, because it may have been carried out.
+    /// Makes one call, with the existing connection or with the first endpoint that works. After a
+    /// failure the next call begins with another endpoint. The failed call is not repeated, because
+    /// it may have taken effect.
     fn call<T, F>(&self, call: impl FnOnce(Client) -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, Failure>>,
@@ -170,14 +172,14 @@ impl EtcdStore {
         Err(last)
     }
 
-    /// Does `then` if what `compare` says is true, or else reads the key.
+    /// Does `then` if all of `compare` holds; otherwise reads the key.
     fn transact(&self, key: &ResourceKey, compare: Vec<Compare>, then: TxnOp) -> Result<TxnResponse, StoreError> {
         let transaction = Txn::new().when(compare).and_then([then]).or_else([TxnOp::get(self.full(&key.path()), None)]);
         let patience = self.config.pace.request;
         self.call(async |mut client| within(patience, "writing", client.txn(transaction)).await)
     }
 
-    /// What a transaction that did write has made of a resource.
+    /// Returns the resource that a successful transaction has written.
     fn written(key: &ResourceKey, answer: &TxnResponse, object: Value) -> Result<StoredResource, StoreError> {
         let revision = Revision(answer.header().map_or(0, etcd_client::ResponseHeader::revision));
         let object = stored::from_stored(key, object, revision)
@@ -185,7 +187,7 @@ impl EtcdStore {
         Ok(StoredResource { key: key.clone(), revision, object })
     }
 
-    /// Writes an object where `compare` is true.
+    /// Writes an object if all of `compare` holds.
     fn write(
         &self,
         key: &ResourceKey,
@@ -203,7 +205,7 @@ impl EtcdStore {
     }
 }
 
-/// The version of a resource that a transaction has found instead of what it expected.
+/// Returns the version of a resource that a failed transaction has found.
 fn found(answer: &TxnResponse) -> Option<Revision> {
     answer.op_responses().into_iter().find_map(|response| match response {
         TxnOpResponse::Get(got) => got.kvs().first().map(|kv| Revision(kv.mod_revision())),
@@ -246,7 +248,7 @@ impl ResourceStore for EtcdStore {
         let mut listing = Listing { revision: Revision(revision), ..Listing::default() };
         for kv in values {
             let path = kv.key_str().ok().and_then(|path| path.strip_prefix(&self.config.key_prefix));
-            // Nothing of Calico's is under other paths.
+            // Other paths are not Calico's.
             let Some(key) = path.and_then(ResourceKey::from_path) else { continue };
             match read(key, &kv) {
                 Ok(resource) => listing.resources.push(resource),
@@ -265,7 +267,7 @@ impl ResourceStore for EtcdStore {
 
     fn update(&self, key: &ResourceKey, object: Value, based_on: Revision) -> Result<StoredResource, StoreError> {
         let unchanged = self.at(key, based_on);
-        // A key that is not there has the revision 0.
+        // A missing key has the revision 0.
         if based_on.0 <= 0 {
             return Err(self
                 .get(key)
@@ -292,14 +294,16 @@ impl ResourceStore for EtcdStore {
         if deleted { Ok(()) } else { Err(StoreError::NotFound(key.clone())) }
     }
 
-    /// Roles of etcd are about reading and writing keys: who may write may delete.
+    /// Returns true: roles of etcd distinguish only reading and writing of keys, so a client that
+    /// may write may delete.
     fn is_allowed(&self, _: Verb, _: &ResourceKey) -> Result<bool, StoreError> {
         Ok(true)
     }
 }
 
 impl EtcdStore {
-    /// Reads what is under all paths that begin with `prefix`, as it was at one time, in the order of paths.
+    /// Reads the texts under all paths that begin with `prefix`, at one revision, in the order of
+    /// paths.
     ///
     /// # Errors
     /// [`StoreError::Refused`] or [`StoreError::Unavailable`].
@@ -313,7 +317,7 @@ impl EtcdStore {
     }
 }
 
-/// What is under a key that begins with this; `None` if the key is another.
+/// Returns the text under a key with this prefix; `None` for another key.
 pub(super) fn stored_text(key_prefix: &str, kv: &KeyValue) -> Option<StoredText> {
     let path = kv.key_str().ok()?.strip_prefix(key_prefix)?.to_owned();
     let text = String::from_utf8_lossy(kv.value()).into_owned();
@@ -332,7 +336,7 @@ impl TextStore for EtcdStore {
         let compare: Vec<Compare> = changes
             .iter()
             .map(|change| {
-                // A key that is not there has the revision 0.
+                // A missing key has the revision 0.
                 let expected = change.expected.map_or(0, |revision| revision.0);
                 Compare::mod_revision(self.full(&change.path), CompareOp::Equal, expected)
             })

@@ -52,12 +52,12 @@ fn texts_change_together_or_not_at_all() {
     let revision = |path: &str| store.text(path).expect("read").map(|text| text.revision);
     assert!(first.is_some() && revision("/a/1").is_some() && revision("/b") == first);
     let (a, b) = (revision("/a/1"), revision("/b"));
-    // One is there against what is expected, one is not, and one is another.
+    // One text exists unexpectedly, one is missing, and one is at another version.
     for unexpected in [change("/b", None, Some("c")), change("/c", b, None), change("/b", a, None)] {
         assert_eq!(store.commit(&[change("/a/1", a, None), unexpected]), Ok(None));
     }
     assert_eq!((revision("/a/1"), revision("/b")), (a, b));
-    // That nothing is there can be all that is asked for.
+    // The absence of a text can be the whole condition.
     assert!(matches!(store.commit(&[change("/a/1", a, None), change("/c", None, None)]), Ok(Some(_))));
     assert_eq!(store.text("/a/1"), Ok(None));
     let texts: Vec<String> = store.texts("/").expect("read").into_iter().map(|text| text.path).collect();

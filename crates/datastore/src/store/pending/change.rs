@@ -1,4 +1,4 @@
-//! What is known of a change. Pure.
+//! State of a pending change. Pure.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,33 +8,33 @@ use crate::journal::Entry;
 use crate::store::StagedWrite;
 use crate::store::staged::unversioned;
 
-/// What time it is, by two clocks.
+/// Current time by two clocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Milliseconds since 1970, by the clock that people set.
+    /// Milliseconds since 1970, by the wall clock.
     pub wall_ms: u64,
-    /// Which start of the machine it is (`/proc/sys/kernel/random/boot_id`).
+    /// Boot id of the machine (`/proc/sys/kernel/random/boot_id`).
     pub boot: String,
-    /// Milliseconds since that start, suspension included (`CLOCK_BOOTTIME`).
+    /// Milliseconds since boot, suspension included (`CLOCK_BOOTTIME`).
     pub uptime_ms: u64,
 }
 
-/// Until when a change may be confirmed.
+/// Deadline for the confirmation of a change.
 ///
-/// As long as the machine runs, its uptime counts, which nobody sets. After a restart the clock that people set counts,
-/// but never for longer than the whole window.
+/// Until a reboot the uptime decides, because it cannot be set. After a reboot the wall clock
+/// decides, but the remaining time is never more than the whole window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deadline {
     /// Milliseconds since 1970.
     pub wall_ms: u64,
-    /// The start of the machine of `uptime_ms`.
+    /// The boot id that `uptime_ms` belongs to.
     pub boot: String,
-    /// Milliseconds since that start.
+    /// Milliseconds since that boot.
     pub uptime_ms: u64,
 }
 
 impl Deadline {
-    /// So many milliseconds from now.
+    /// Returns the deadline `window_ms` milliseconds from now.
     #[must_use]
     pub fn after(window_ms: u64, now: &Moment) -> Self {
         Self {
@@ -45,41 +45,41 @@ impl Deadline {
     }
 }
 
-/// How far a change has come.
+/// Phase of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "phase")]
 pub enum Phase {
-    /// It is being written; any part of it may be there.
+    /// It is being written; any part of it may be in effect.
     Applying,
-    /// All of it is written, and it may be confirmed.
+    /// All of it is written, and it can be confirmed.
     Waiting,
-    /// It stays.
+    /// It was confirmed and stays.
     Confirmed {
-        /// When that was said, in milliseconds since 1970.
+        /// Time of the confirmation, in milliseconds since 1970.
         at_ms: u64,
     },
-    /// It is being taken back, because of this.
+    /// It is being rolled back.
     RollingBack {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// It is taken back.
+    /// It was rolled back.
     RolledBack {
-        /// When that was done, in milliseconds since 1970.
+        /// Time of the rollback, in milliseconds since 1970.
         at_ms: u64,
-        /// Why.
+        /// The reason.
         why: String,
-        /// What was left as it is.
+        /// Resources that were left unchanged.
         kept: Vec<KeptWrite>,
     },
 }
 
-/// A resource that was not put back.
+/// A resource that was not rolled back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptWrite {
     /// The resource, as `Kind/namespace/name`.
     pub resource: String,
-    /// Why it is left as it is.
+    /// The reason why it was left unchanged.
     pub why: String,
 }
 
@@ -88,28 +88,28 @@ pub struct KeptWrite {
 pub struct Write {
     #[serde(with = "paths", rename = "path")]
     pub(super) key: ResourceKey,
-    /// What was there; `None` if nothing was.
+    /// The object before; `None` if there was none.
     pub(super) before: Option<Value>,
-    /// The version of what was there.
+    /// The version of `before`.
     pub(super) based_on: Option<i64>,
-    /// What is written; `None` if it is deleted.
+    /// The object after; `None` if it is deleted.
     pub(super) after: Option<Value>,
 }
 
 impl Write {
-    /// Which resource.
+    /// Returns the key of the resource.
     #[must_use]
     pub fn key(&self) -> &ResourceKey {
         &self.key
     }
 
-    /// Whether it was there.
+    /// Reports whether it existed before the change.
     #[must_use]
     pub fn was_there(&self) -> bool {
         self.before.is_some()
     }
 
-    /// Whether it is there after the change.
+    /// Reports whether it exists after the change.
     #[must_use]
     pub fn stays(&self) -> bool {
         self.after.is_some()
@@ -127,31 +127,31 @@ impl From<StagedWrite> for Write {
     }
 }
 
-/// A change that is taken back unless it is confirmed; or what has become of one.
+/// A change that is rolled back unless it is confirmed; or the result of one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PendingChange {
-    /// How far it has come.
+    /// Its phase.
     #[serde(flatten)]
     pub phase: Phase,
-    /// Who makes it, for people.
+    /// Author, for people.
     pub by: String,
-    /// When it began, in milliseconds since 1970.
+    /// Time of its begin, in milliseconds since 1970.
     #[serde(rename = "time_ms", alias = "began_ms")]
     pub began_ms: u64,
-    /// How long it may be confirmed.
+    /// Time for the confirmation, in milliseconds.
     pub window_ms: u64,
-    /// Until when it may be confirmed.
+    /// Deadline for the confirmation.
     pub deadline: Deadline,
-    /// How to reach the datastore, for who takes it back. Nothing secret.
+    /// Configuration of the datastore, without secrets, for the program that rolls the change back.
     pub datastore: Value,
-    /// What is written, in this order.
+    /// The writes, in this order.
     #[serde(skip)]
     pub writes: Vec<Write>,
 }
 
 impl PendingChange {
-    /// A change that is about to be made: `window_ms` is how many milliseconds it may be confirmed, `datastore` is how to
-    /// reach the datastore again, without anything secret.
+    /// Returns a change that has not been made yet: `window_ms` is the time for the confirmation in
+    /// milliseconds, `datastore` is the configuration of the datastore, without secrets.
     #[must_use]
     pub fn new(writes: Vec<StagedWrite>, datastore: Value, by: &str, window_ms: u64, now: &Moment) -> Self {
         Self {
@@ -165,19 +165,19 @@ impl PendingChange {
         }
     }
 
-    /// Whether somebody has to see to it still.
+    /// Reports whether it is neither confirmed nor rolled back.
     #[must_use]
     pub fn is_open(&self) -> bool {
         !matches!(self.phase, Phase::Confirmed { .. } | Phase::RolledBack { .. })
     }
 
-    /// How many milliseconds it may still be confirmed.
+    /// Returns the milliseconds left for the confirmation.
     #[must_use]
     pub fn remaining_ms(&self, now: &Moment) -> u64 {
         if now.boot == self.deadline.boot {
             return self.deadline.uptime_ms.saturating_sub(now.uptime_ms);
         }
-        // A clock that was set back must not make it longer.
+        // A clock that was set back must not extend the window.
         self.deadline.wall_ms.saturating_sub(now.wall_ms).min(self.window_ms)
     }
 }

@@ -1,4 +1,4 @@
-//! Where a pending change is kept.
+//! Storage of a pending change.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -8,16 +8,16 @@ use std::sync::{Mutex, PoisonError};
 use super::PendingChange;
 use crate::journal::{JournalError, at, load, make_folders, save};
 
-/// Keeps one change. Who calls it has seen to it that nobody else does.
+/// Storage of one change. The caller ensures exclusive access.
 pub trait Journal {
-    /// The change that was kept last, if any.
+    /// Returns the change that was stored last, if any.
     ///
     /// # Errors
     /// [`JournalError`].
     fn load(&self) -> Result<Option<PendingChange>, JournalError>;
 
-    /// Keeps a change in place of the other one. When this returns, it is there after any loss of power; when it fails, the
-    /// old one or the new one is.
+    /// Replaces the stored change. When this returns, the change survives a power failure. After an
+    /// error, the old or the new one is stored.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -43,32 +43,32 @@ pub struct FileJournal {
     folder: PathBuf,
 }
 
-/// As long as this lives, nobody else has the lock. Programs that are killed lose theirs.
+/// Holds the lock until it is dropped. The kernel releases the lock of a killed program.
 #[derive(Debug)]
 pub struct Locked {
     _file: File,
 }
 
 impl FileJournal {
-    /// The journal below a state directory, which is made if it is not there.
+    /// Opens the journal below a state directory, and creates it if it does not exist.
     ///
     /// # Errors
-    /// If it cannot be made, belongs to another user, or others may write into it.
+    /// If it cannot be created, belongs to another user, or other users may write into it.
     pub fn open(state: &Path) -> Result<Self, JournalError> {
         let folder = state.join("pending");
         make_folders(&[state, &folder])?;
         Ok(Self { folder })
     }
 
-    /// The same where it is there already; `None` if it is not.
+    /// Opens an existing journal; `None` if there is none.
     ///
     /// # Errors
-    /// If it belongs to another user, or others may write into it.
+    /// If it belongs to another user, or other users may write into it.
     pub fn find(state: &Path) -> Result<Option<Self>, JournalError> {
         if state.join("pending").exists() { Self::open(state).map(Some) } else { Ok(None) }
     }
 
-    /// Takes the lock; `None` if somebody else has it.
+    /// Takes the lock; `None` if another program holds it.
     ///
     /// # Errors
     /// [`JournalError::Io`].
@@ -83,7 +83,7 @@ impl FileJournal {
         }
     }
 
-    /// The file of the change.
+    /// Returns the file of the change.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.folder.join("change")

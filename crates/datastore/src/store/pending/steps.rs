@@ -1,4 +1,4 @@
-//! What is done with a change, step by step. Whoever calls these has the journal's lock.
+//! Steps of a pending change. The caller holds the journal's lock.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use crate::store::apply::{ApplyError, delete};
 use crate::store::staged::{is_same, unversioned};
 use crate::store::{ResourceStore, StoreError, StoredResource};
 
-/// How often a resource is looked at again that others write at the same time.
+/// Attempts to roll back a resource that other clients write at the same time.
 const TRIES: usize = 5;
 
-/// Why a change was not made.
+/// Reason why a change was not made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CarryOutError {
-    /// Another one has not been confirmed or taken back.
-    #[error("a change by {} waits to be confirmed or to be taken back", .0.by)]
+    /// Another change is neither confirmed nor rolled back.
+    #[error("a change by {} waits to be confirmed or rolled back", .0.by)]
     Pending(Box<PendingChange>),
-    /// It cannot be kept, so nothing was written.
+    /// It cannot be stored, so nothing was written.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// A write failed, and what had been written before it is taken back.
+    /// A write failed, and the writes before it are rolled back.
     #[error("a write failed; {}", if *.is_rolled_back { "nothing is changed" } else { "the earlier changes are being rolled back" })]
     Write {
-        /// What went wrong.
+        /// The failure.
         source: StepError,
-        /// Whether everything is as it was.
+        /// Whether the rollback is complete.
         is_rolled_back: bool,
     },
 }
@@ -44,18 +44,18 @@ pub enum StepError {
     /// The datastore cannot be opened.
     #[error(transparent)]
     Open(Box<dyn Error + Send + Sync>),
-    /// The datastore.
+    /// The datastore failed or refused.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The change cannot be kept.
+    /// The change cannot be stored.
     #[error(transparent)]
     Journal(#[from] JournalError),
 }
 
-/// Keeps a change that is about to be made. Nothing is written into the datastore yet.
+/// Stores a change that is about to be made. The datastore is not changed yet.
 ///
 /// # Errors
-/// [`CarryOutError::Pending`] if there is another one, or [`CarryOutError::Journal`].
+/// [`CarryOutError::Pending`] if another change is open, or [`CarryOutError::Journal`].
 pub fn begin(journal: &dyn Journal, change: PendingChange) -> Result<PendingChange, CarryOutError> {
     if let Some(other) = journal.load()?.filter(PendingChange::is_open) {
         return Err(CarryOutError::Pending(Box::new(other)));
@@ -64,8 +64,8 @@ pub fn begin(journal: &dyn Journal, change: PendingChange) -> Result<PendingChan
     Ok(change)
 }
 
-/// Makes a change that has begun. From now on it may be confirmed, for the whole window. If a write fails, what was written
-/// is taken back.
+/// Makes a change that was stored by [`begin`]. When this returns, the window for its confirmation
+/// begins. If a write fails, the writes before it are rolled back.
 ///
 /// # Errors
 /// [`CarryOutError::Write`].
@@ -92,11 +92,11 @@ fn carry_out_all(
 ) -> Result<(), StepError> {
     for place in 0..change.writes.len() {
         let Some(write) = change.writes.get_mut(place) else { break };
-        // Nothing is made by a deletion.
+        // A deletion yields no object.
         let Some(made) = carry_out_one(store, write)? else { continue };
         let made = unversioned(made.object);
         if write.after.as_ref().is_none_or(|after| !is_same(after, &made)) {
-            // What the datastore has made of it is what is to be found when it is taken back.
+            // The rollback compares the resource with the object as the datastore stored it.
             write.after = Some(made);
             journal.save(change)?;
         }
@@ -112,34 +112,34 @@ fn carry_out_one(store: &dyn ResourceStore, write: &Write) -> Result<Option<Stor
     }
 }
 
-/// Opens the datastore of a change, or says why that cannot be done now.
+/// Opens the datastore of a change, or returns why that is impossible now.
 pub type Opener<'o> = dyn Fn(&PendingChange) -> Result<Arc<dyn ResourceStore>, Box<dyn Error + Send + Sync>> + 'o;
 
-/// What there was to do.
+/// Result of [`attend`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Attended {
-    /// Nothing waits.
+    /// There is no open change.
     Nothing,
-    /// The change may be confirmed for so long.
+    /// The change can still be confirmed.
     Waits {
-        /// Milliseconds.
+        /// Time left, in milliseconds.
         ms: u64,
     },
-    /// The change has been taken back just now.
+    /// The change has just been rolled back.
     RolledBack(Box<PendingChange>),
-    /// The change could not be taken back entirely; it is to be tried again.
+    /// The change could not be rolled back entirely; the caller has to retry.
     Retry {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// Sees to the change there is: takes it back if its time has passed, or if the program that made it is gone. `open` opens
-/// the datastore of a change. This is to be called again and again.
+/// Checks the stored change, and rolls it back if its deadline has passed, or if the program that
+/// made it was killed. `open` opens the datastore of a change. To be called repeatedly.
 ///
 /// # Errors
-/// [`JournalError`]: it is not known whether there is a change, or the answer cannot be kept.
+/// [`JournalError`]: it is unknown whether there is a change, or a new deadline cannot be stored.
 pub fn attend(journal: &dyn Journal, open: &Opener<'_>, now: &Moment) -> Result<Attended, JournalError> {
     let Some(mut change) = journal.load()? else { return Ok(Attended::Nothing) };
     let why = match &change.phase {
@@ -150,7 +150,7 @@ pub fn attend(journal: &dyn Journal, open: &Opener<'_>, now: &Moment) -> Result<
             let ms = change.remaining_ms(now);
             if ms > 0 {
                 if change.deadline.boot != now.boot {
-                    // From now on the clock may be set to anything.
+                    // From now on the uptime decides, so setting the wall clock has no effect.
                     change.deadline = Deadline::after(ms, now);
                     journal.save(&change)?;
                 }
@@ -168,16 +168,18 @@ pub fn attend(journal: &dyn Journal, open: &Opener<'_>, now: &Moment) -> Result<
     })
 }
 
-/// From now on the change is not to be confirmed, also while its datastore cannot be reached.
+/// Marks the change as being rolled back: it cannot be confirmed any more, even while its datastore
+/// is unavailable.
 fn begin_roll_back(journal: &dyn Journal, change: &mut PendingChange, why: &str) {
     if !matches!(change.phase, Phase::RollingBack { .. }) {
         change.phase = Phase::RollingBack { why: why.to_owned() };
-        // A full disk must not keep the change in force: its time has passed, whatever is kept of it.
+        // A full disk must not keep the change in force: it is rolled back even if this cannot be
+        // stored.
         let _ = journal.save(change);
     }
 }
 
-/// Takes a change back. On an error it is to be tried again.
+/// Rolls a change back. After an error the caller has to retry.
 fn roll_back(
     journal: &dyn Journal,
     store: &dyn ResourceStore,
@@ -192,7 +194,7 @@ fn roll_back(
         match put_back(store, write) {
             Ok(None) => {}
             Ok(Some(why)) => kept.push(KeptWrite { resource: write.key.to_string(), why }),
-            // The next one would have to wait as long in vain.
+            // The next resource would only wait for the timeout as well.
             Err(error @ StoreError::Unavailable(_)) => return Err(error.into()),
             Err(error) => failed = Some(error),
         }
@@ -205,7 +207,8 @@ fn roll_back(
     Ok(change)
 }
 
-/// What was there comes back first, tiers before what may be in them; what was not there goes after it, tiers last.
+/// Returns the writes in the order of their rollback. Changed and deleted resources are restored
+/// first, tiers before the policies in them. Then created resources are deleted, tiers last.
 fn in_order(writes: &[Write]) -> impl Iterator<Item = &Write> {
     let is_tier = |write: &Write| write.key.kind() == ResourceKind::Tier;
     let phase = move |write: &Write| match (write.was_there(), is_tier(write)) {
@@ -217,7 +220,7 @@ fn in_order(writes: &[Write]) -> impl Iterator<Item = &Write> {
     (0..4).flat_map(move |wanted| writes.iter().rev().filter(move |write| phase(write) == wanted))
 }
 
-/// Puts a resource back; says why, if it is left as it is.
+/// Rolls a resource back; returns the reason if it is left unchanged.
 fn put_back(store: &dyn ResourceStore, write: &Write) -> Result<Option<String>, StoreError> {
     let key = &write.key;
     let mut last = StoreError::NotFound(key.clone());
@@ -233,7 +236,7 @@ fn put_back(store: &dyn ResourceStore, write: &Write) -> Result<Option<String>, 
             return Ok(None);
         }
         if !is_as(object, write.after.as_ref()) {
-            return Ok(Some("somebody else has changed it since".to_owned()));
+            return Ok(Some("another client has changed it since".to_owned()));
         }
         let result = match (&write.before, &there) {
             (Some(before), None) => store.create(key, before.clone()).map(drop),
@@ -268,7 +271,8 @@ fn is_as(there: Option<&Value>, known: Option<&Value>) -> bool {
     }
 }
 
-/// The object with the status of another one: what programs say of it is not taken back.
+/// Returns an object with the status of another one, because programs write the status and it is
+/// not rolled back.
 fn with_status_of(object: &Value, there: &Value) -> Value {
     let mut object = object.clone();
     if let Some(whole) = object.as_object_mut() {
@@ -280,7 +284,7 @@ fn with_status_of(object: &Value, there: &Value) -> Value {
     object
 }
 
-/// Deletes what was not there before, unless others have come to need it.
+/// Deletes a created resource, unless others depend on it by now.
 fn take_away(store: &dyn ResourceStore, key: &ResourceKey, at: Revision) -> Result<Option<String>, StoreError> {
     match delete(store, key, Some(at)) {
         Ok(()) => Ok(None),
@@ -291,35 +295,36 @@ fn take_away(store: &dyn ResourceStore, key: &ResourceKey, at: Revision) -> Resu
     }
 }
 
-/// A change that stays.
+/// A confirmed change.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Confirmed {
-    /// From now on.
+    /// It was confirmed by this call.
     Now(Box<PendingChange>),
     /// It was confirmed before.
     Before(Box<PendingChange>),
 }
 
-/// Why there is nothing to confirm.
+/// Reason why a change cannot be confirmed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfirmError {
     /// There is no change.
     #[error("no change waits to be confirmed")]
     Nothing,
-    /// It is too late, or the change was never made entirely.
-    #[error("the change is being taken back: {0}")]
+    /// Its deadline has passed, or the change was never made entirely.
+    #[error("the change is being rolled back: {0}")]
     RollingBack(String),
-    /// It is much too late.
-    #[error("the change has been taken back: {0}")]
+    /// The rollback is complete.
+    #[error("the change was rolled back: {0}")]
     RolledBack(String),
-    /// It cannot be read or kept.
+    /// It cannot be read or stored.
     #[error(transparent)]
     Journal(#[from] JournalError),
 }
 
-/// Confirms the change that waits. When this returns, it stays, whatever is killed or cut off from now on.
+/// Confirms the pending change. When this returns, the change stays, also after a crash or power
+/// failure.
 ///
 /// # Errors
 /// [`ConfirmError`].

@@ -32,7 +32,7 @@ fn at(seconds: u64) -> Moment {
     Moment { wall_ms: 1_000_000 + seconds * 1_000, boot: "one".into(), uptime_ms: seconds * 1_000 }
 }
 
-/// What is kept under each of these.
+/// Returns the stored objects of these keys.
 fn kept(store: &MemoryStore, keys: &[ResourceKey]) -> Vec<Option<Value>> {
     keys.iter().map(|key| store.get(key).ok().map(|there| unversioned(there.object))).collect()
 }
@@ -44,7 +44,7 @@ fn at_work(
     move |_| Ok(Arc::clone(&store) as Arc<dyn ResourceStore>)
 }
 
-/// A datastore with a tier and the policies `changed` and `deleted`.
+/// Returns a datastore with a tier and the policies `changed` and `deleted`.
 fn ready() -> Arc<MemoryStore> {
     let store = MemoryStore::default();
     initialise(&store).expect("initialised");
@@ -71,11 +71,11 @@ fn touched() -> Vec<ResourceKey> {
     keys
 }
 
-/// A program that is killed after so many operations, on the disk or the datastore.
+/// A program that is killed after so many operations on the disk or the datastore.
 struct Mortal<'a, T: ?Sized> {
     inner: &'a T,
     left: &'a AtomicUsize,
-    /// Whether the last one takes effect.
+    /// Whether the last operation takes effect.
     with_effect: bool,
 }
 
@@ -153,18 +153,19 @@ impl ResourceStore for MortalStore {
     }
 }
 
-/// What happens after a change was begun, each by a program that lives for so many operations.
+/// Event after the begin of a change; the number is the operations after which the program is
+/// killed.
 #[derive(Clone, Debug)]
 enum Event {
     Confirm(usize),
     Attend(usize),
     /// Time passes.
     Wait(u64),
-    /// The machine starts again, and its clock says so many seconds more, or less.
+    /// The machine reboots, and its clock jumps by so many seconds.
     Reboot(i64),
-    /// The clock that people set jumps.
+    /// The wall clock jumps.
     Clock(i64),
-    /// Somebody else writes one of the resources.
+    /// Another client writes one of the resources.
     Other(usize),
 }
 
@@ -187,12 +188,12 @@ struct World {
     with_effect: bool,
     clock: Moment,
     reboots: usize,
-    /// How long the machine has been running since the change was made.
+    /// Time that the machine has been running since the change was made.
     waited: u64,
 }
 
 impl World {
-    /// Runs a program that lives for so many operations.
+    /// Runs a program that is killed after so many operations.
     fn run<R>(&self, life: usize, program: impl FnOnce(&dyn Journal, &Arc<dyn ResourceStore>) -> R) -> R {
         let left = Arc::new(AtomicUsize::new(life));
         let inner: &dyn Journal = &self.journal;
@@ -218,8 +219,9 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
 
-    /// Whatever is killed at whatever step, and whatever clocks say, all of the change is there in the end, or nothing of it,
-    /// and it is there if and only if it was confirmed.
+    /// Whichever program is killed at whichever step, and whatever the clocks show, in the end
+    /// either the whole change is in effect or nothing of it, and it is in effect if and only if it
+    /// was confirmed.
     #[test]
     fn all_or_nothing(life in 1_usize..24, with_effect: bool, events in events()) {
         let store = ready();
@@ -244,7 +246,8 @@ proptest! {
             match event {
                 Event::Confirm(life) => {
                     let result = world.run(life, |journal, _| confirm(journal, &world.clock));
-                    // Who is killed just after the record was written has confirmed all the same.
+                    // A program that is killed just after the record was written has confirmed
+                    // nevertheless.
                     let is_on_record = world.is_confirmed();
                     prop_assert!(is_on_record || result.is_err(), "told of a confirmation that is not on record");
                     if is_on_record && !confirmed {
@@ -281,7 +284,8 @@ proptest! {
             is_recorded |= world.journal.load().unwrap().is_some();
         }
         prop_assert_eq!(world.is_confirmed(), confirmed);
-        // Somebody comes who lives, twice: the first look after a reboot may only take the time.
+        // A program that is not killed attends twice: the first call after a reboot may only store
+        // the new deadline.
         world.attend(1_000).unwrap();
         world.clock.uptime_ms += WINDOW;
         world.attend(1_000).unwrap();
@@ -300,7 +304,7 @@ proptest! {
     }
 }
 
-/// A datastore with a change that waits, and what it had before.
+/// Returns a datastore with a pending change, and its previous objects.
 fn made() -> (Arc<MemoryStore>, MemoryJournal, Vec<Option<Value>>) {
     let (store, journal) = (ready(), MemoryJournal::default());
     let before = kept(&store, &touched());
@@ -355,7 +359,7 @@ fn a_write_that_fails_takes_the_others_back() {
             assert!(is_rolled_back, "{fault:?} at {nth}");
             let now = kept(&store, &touched());
             for ((key, before), now) in touched().iter().zip(before).zip(now) {
-                // Who was faster has written what is left alone.
+                // A resource that another client has written meanwhile is left unchanged.
                 let by_others = fault == Fault::Overtaken && now != before && *key == begun_key(nth);
                 assert!(now == before || by_others, "{fault:?} at {nth}: {key} is {now:?}");
             }
@@ -399,7 +403,7 @@ fn a_tier_that_others_have_come_to_need_stays() {
 fn clocks() {
     let change = |now: &Moment| change(&*ready(), now);
     let begun = change(&at(100));
-    // While the machine runs, the clock that people set does not matter.
+    // Until a reboot, the wall clock does not matter.
     for wall_ms in [0, u64::MAX] {
         assert_eq!(begun.remaining_ms(&Moment { wall_ms, ..at(130) }), 30_000);
     }
@@ -432,7 +436,7 @@ fn a_journal_on_disk() {
     assert!(edited.to_string().contains("pending/change:7: is not the digest of the file"), "{edited}");
     let attended = attend(&journal, &|_| panic!("nothing is known"), &at(100));
     assert!(attended.is_err() && confirm(&journal, &at(1)).is_err() && begin(&journal, change.clone()).is_err());
-    // Nothing is begun that cannot be kept.
+    // A change that cannot be stored is not begun.
     fs::remove_dir_all(state.join("pending")).unwrap();
     assert!(matches!(begin(&journal, change), Err(CarryOutError::Journal(JournalError::Io { .. }))));
 }
@@ -453,7 +457,7 @@ fn a_change_on_disk_is_whole_after_a_kill_between_any_two_writes() {
         let made = begin(&mortal, planned).and_then(|begun| carry_out(&mortal, &mortal_store, begun, &|| at(1)));
         let after = made.is_ok().then(|| kept(&store, &touched()));
         if made.is_ok() && is_asked {
-            // Whether it has an answer or not: the file says whether it is confirmed.
+            // Whatever it returns, the file shows whether the change is confirmed.
             let _ = confirm(&mortal, &at(2));
         }
         fs::write(journal.path().with_extension("tmp"), "tortie-journal 1 pend").unwrap();
@@ -469,7 +473,7 @@ fn a_change_on_disk_is_whole_after_a_kill_between_any_two_writes() {
     }
 }
 
-/// A tier that waits to be confirmed, as the format before the journal has it.
+/// Returns a pending tier in the format before the journal.
 fn former(phase: &str) -> (tempfile::TempDir, FileJournal, Arc<MemoryStore>) {
     let (folder, store, tier) = (tempfile::TempDir::new().unwrap(), ready(), key(ResourceKind::Tier, "new"));
     apply(&*store, &tier, &json!({"spec": {"order": 6}})).unwrap();
@@ -513,7 +517,8 @@ fn a_change_that_an_earlier_version_left_is_confirmed_or_taken_back() {
     assert!(attend(&journal, &at_work(&store), &at(100)).is_err() && begin(&journal, change(&*store, &at(1))).is_err());
 }
 
-/// A datastore that makes something else of what is written than it says before, as a webhook of Kubernetes may.
+/// A datastore that stores another object than a dry run returns, as a webhook of Kubernetes may
+/// do.
 struct Opinionated(Arc<MemoryStore>);
 
 impl Opinionated {
@@ -562,7 +567,8 @@ fn what_the_datastore_has_made_of_a_write_is_taken_back() {
     carry_out(&journal, &opinionated, change, &|| at(1)).expect("carried out");
     let made = store.get(&policy("changed")).expect("it is there").object;
     assert_eq!((&made["spec"]["filled"], &made["spec"]["order"]), (&json!(true), &json!(2)));
-    // Programs say something of a resource meanwhile, and it is made again as it is: nobody has changed it.
+    // Programs write the status meanwhile, and the resource is recreated as it is: this is no
+    // change.
     let created = store.get(&policy("created")).expect("it is there").object;
     store.delete(&policy("created"), None).expect("deleted");
     let mut again = unversioned(created);
@@ -576,7 +582,7 @@ fn what_the_datastore_has_made_of_a_write_is_taken_back() {
     assert_eq!(kept(&store, &touched()), before);
 }
 
-/// While the datastore cannot be reached, nobody confirms any more.
+/// While the datastore is unavailable, an expired change cannot be confirmed.
 #[test]
 fn a_change_whose_time_has_passed_is_being_taken_back_though_nobody_can() {
     let store = ready();

@@ -1,4 +1,5 @@
-//! A model of inotify whose events are read late, lost, doubled or out of order, when their names may belong to other files.
+//! A model of inotify whose events are delayed, lost, duplicated or reordered, when their names may
+//! belong to other files.
 
 use std::collections::VecDeque;
 
@@ -14,13 +15,13 @@ use crate::dir_source::events::{Heard, Names};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
-    /// It is not read before the next look.
+    /// It is not read before the next scan.
     Late,
     Lost,
     Doubled,
     /// The one after it is read first.
     Swapped,
-    /// The queue overflows: this one and all that wait are lost, and the reader is told.
+    /// The queue overflows: this event and all queued ones are lost, and the reader is notified.
     Overflow,
 }
 
@@ -123,7 +124,7 @@ fn faults(world: &World, faults: &[Fault]) {
     }
 }
 
-/// A world in which a file has been read, and whose events are read like this from now on.
+/// Returns a world in which a file has been read, and whose later events arrive with these faults.
 fn world(first: &[(char, u32)], all: &[Fault]) -> World {
     let world = World { inotify: Some(RefCell::new(Inotify::new(Vec::new()))), ..World::new(true) };
     world.write(FILE, &text(first));
@@ -139,7 +140,7 @@ fn shown(tiers: &[(char, u32)]) -> String {
     tiers.iter().map(|(name, order)| format!("{name}{order}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether all of these are in force.
+/// Reports whether all of these are in force.
 fn holds(world: &World, tiers: &[(char, u32)]) -> bool {
     let all = world.tiers.borrow();
     tiers.iter().all(|(name, order)| all.get(&name.to_string()) == Some(&f64::from(*order)))
@@ -173,7 +174,8 @@ proptest! {
             faults(&world, &[]);
             world.look();
             prop_assert!(holds(&world, &each.new), "{}", world.tiers());
-            // What is gone may be kept for a second, if the file was seen before it was known to be renamed.
+            // A lost definition may be kept for a second, if the file was seen before the event of
+            // its renaming.
             world.look_on(AFTER + millis(1));
             prop_assert_eq!(world.tiers(), shown(&each.new));
             faults(&world, &late);

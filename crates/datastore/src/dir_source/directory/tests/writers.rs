@@ -1,10 +1,10 @@
-//! Writers of any style, in any order, and what counts in the end.
+//! Writers of any style, in any order, and the resulting state.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// How somebody replaces a file.
+/// Ways to replace a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Style {
     /// `cat new >a.yaml`
@@ -27,17 +27,19 @@ pub(super) enum Style {
 pub(super) struct Edit {
     pub(super) style: Style,
     pub(super) cuts: Vec<prop::sample::Index>,
-    /// How long the writer pauses after each step, and whether anybody looks before and after that.
+    /// Pause of the writer after each step in milliseconds, and whether the reader scans before and
+    /// after it.
     pub(super) pauses: Vec<(u64, bool, bool)>,
     pub(super) new: Vec<(char, u32)>,
 }
 
-/// Does an edit step by step; `look` is called where somebody looks.
+/// Does an edit step by step; `look` is called where the reader scans.
 pub(super) fn edit(world: &World, edit: &Edit, look: &dyn Fn()) {
     let whole = text(&edit.new);
     let mut cuts: Vec<usize> = edit.cuts.iter().map(|cut| cut.index(whole.len() + 1)).collect();
     if matches!(edit.style, Style::AppendToFirst) {
-        // Where a piece ends as a whole file could, nobody can tell: what is changed by the first one counts.
+        // A piece that ends where a whole file could end is indistinguishable from one: the change
+        // of the first piece takes effect.
         let document = |at: &usize| *at == whole.len() || whole[*at..].starts_with("---");
         cuts.retain(document);
     }
@@ -130,7 +132,7 @@ pub(super) fn an_edit() -> impl Strategy<Value = Edit> {
     })
 }
 
-/// What anybody may do to files, wisely or not.
+/// Operations of arbitrary processes on files.
 #[derive(Clone, Debug)]
 pub(super) enum Deed {
     Create(&'static str),
