@@ -1,9 +1,9 @@
-//! How large packets of tunnels and of workloads may be (`ConfigureDefaultMTUs` and `determinePodMTU` of
+//! MTUs of tunnels and of workloads (`ConfigureDefaultMTUs` and `determinePodMTU` of
 //! `felix/dataplane/linux/int_dataplane.go`).
 
 use crate::Config;
 
-/// The smallest that clouds have, for a machine of which nothing is known.
+/// MTU that is assumed for a machine whose MTU is unknown: the smallest that clouds have.
 pub const HOST_MTU_IF_UNKNOWN: u32 = 1460;
 
 const IPIP_HEADERS: u32 = 20;
@@ -12,7 +12,8 @@ const VXLAN_V6_HEADERS: u32 = 70;
 const WIREGUARD_HEADERS: u32 = 60;
 const WIREGUARD_V6_HEADERS: u32 = 80;
 
-/// How much smaller packets must be on Azure than its machines say, if they must not be fragmented, as those of `WireGuard`.
+/// Bytes by which packets that must not be fragmented, as those of `WireGuard`, must be smaller on
+/// Azure than the MTU of its machines.
 const AZURE_LESS: u32 = 100;
 
 /// The MTU of the machine and of the devices of its tunnels, whether there are any or not.
@@ -33,9 +34,9 @@ pub struct Mtus {
     pub wireguard_v6: u32,
 }
 
-/// Which tunnels there are.
+/// Tunnels in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is there or not")]
+#[expect(clippy::struct_excessive_bools, reason = "each exists or not")]
 #[expect(clippy::exhaustive_structs, reason = "these are all there are")]
 pub struct Tunnels {
     /// IP-in-IP.
@@ -51,14 +52,15 @@ pub struct Tunnels {
 }
 
 impl Mtus {
-    /// Those that the configuration names, and for the others what the headers of the tunnel leave of the host's.
+    /// Returns the configured MTUs; those that are not configured are the host's less the headers
+    /// of the tunnel.
     #[must_use]
     pub fn new(config: &Config, host: u32) -> Self {
         let or_less = |configured: u32, headers: u32| match configured {
             0 => host.saturating_sub(headers),
             configured => configured,
         };
-        // As the original, only if the hosts' own packets are encrypted.
+        // As in Felix, only if the hosts' packets are encrypted.
         let is_on_azure = config.on_aks && config.wireguard_host_encryption_enabled;
         let wireguard = if is_on_azure { AZURE_LESS } else { 0 };
         Self {
@@ -71,7 +73,7 @@ impl Mtus {
         }
     }
 
-    /// The MTU of workloads: the least of the tunnels that there are, or the host's without any.
+    /// The MTU of workloads: the least of the tunnels in use, or the host's without any.
     #[must_use]
     pub fn of_workloads(&self, tunnels: Tunnels) -> u32 {
         let each = [

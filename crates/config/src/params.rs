@@ -15,42 +15,42 @@ use super::server::GrpcServer;
 use super::shown::Shown;
 
 choices!(
-    /// Which of the two iptables implementations programs the kernel.
+    /// iptables implementation that programs the kernel.
     IptablesBackend {
-        /// Found out at start.
+        /// Detected at start.
         Auto = "auto",
-        /// The original, `x_tables`.
+        /// iptables-legacy, on `x_tables`.
         Legacy = "legacy",
-        /// The one on top of nftables.
+        /// iptables-nft, on nftables.
         Nft = "nft",
     }
 );
 choices!(
-    /// How eBPF programs get to the hooks of netfilter.
+    /// Attachment of eBPF programs to netfilter hooks.
     HookAttachment {
         /// By links where the kernel has these, and by rules otherwise.
         Auto = "Auto",
-        /// By links of netfilter.
+        /// By netfilter links.
         Link = "Link",
-        /// As what rules of nftables match by.
+        /// As matches of nftables rules.
         Rule = "Rule",
     }
 );
 choices!(
-    /// What clients that ask for metrics over TLS must show of a certificate.
+    /// Requirement on the certificates of clients that read metrics over TLS.
     MetricsClientAuth {
-        /// One of the authority.
+        /// A certificate of the authority.
         Verified = "RequireAndVerifyClientCert",
-        /// One, whoever it comes from.
+        /// A certificate of any authority.
         Any = "RequireAnyClientCert",
-        /// One of the authority, or nothing.
+        /// A certificate of the authority, or none.
         VerifiedIfGiven = "VerifyClientCertIfGiven",
-        /// Nothing.
+        /// No certificate is requested.
         NoClientCert = "NoClientCert",
     }
 );
 choices!(
-    /// Where the hooks go in the kernel's chains.
+    /// Position of the hooks in the kernel's chains.
     ChainInsertMode {
         /// First.
         Insert = "insert",
@@ -59,9 +59,9 @@ choices!(
     }
 );
 choices!(
-    /// What becomes of traffic from a workload to its host that policy allows.
+    /// Action for traffic from a workload to its host that policy allows.
     EndpointToHostAction {
-        /// Dropped all the same.
+        /// Dropped even so.
         Drop = "DROP",
         /// Left to the host's own rules.
         Return = "RETURN",
@@ -70,7 +70,7 @@ choices!(
     }
 );
 choices!(
-    /// What becomes of traffic that policy allows.
+    /// Action for traffic that policy allows.
     AllowAction {
         /// Accepted at once.
         Accept = "ACCEPT",
@@ -79,7 +79,7 @@ choices!(
     }
 );
 choices!(
-    /// What becomes of traffic that policy denies.
+    /// Action for traffic that policy denies.
     DenyAction {
         /// Dropped in silence.
         Drop = "DROP",
@@ -103,12 +103,12 @@ choices!(
         Enabled = "Enabled",
         /// Never.
         Disabled = "Disabled",
-        /// Where kube-proxy does.
+        /// If kube-proxy uses nftables.
         Auto = "Auto",
     }
 );
 choices!(
-    /// Which established connections are left to a flow table.
+    /// Established connections that are offloaded to a flow table.
     FlowTableOffload {
         /// All.
         All = "All",
@@ -117,7 +117,7 @@ choices!(
     }
 );
 choices!(
-    /// How chains of nftables are laid out.
+    /// Layout of nftables chains.
     NftablesLayout {
         /// As Felix does it.
         Felix = "Felix",
@@ -126,7 +126,7 @@ choices!(
     }
 );
 choices!(
-    /// What is left out of masquerading besides the pools themselves.
+    /// Destinations that are not masqueraded besides the pools.
     NatOutgoingExclusions {
         /// Nothing.
         IpPoolsOnly = "IPPoolsOnly",
@@ -135,7 +135,7 @@ choices!(
     }
 );
 choices!(
-    /// What becomes of traffic to service addresses that no service has.
+    /// Action for traffic to service addresses that no service has.
     ServiceLoopPrevention {
         /// Dropped.
         Drop = "Drop",
@@ -146,7 +146,7 @@ choices!(
     }
 );
 choices!(
-    /// Which addresses are answered for on the node's own networks.
+    /// Addresses that the node answers for on its own networks.
     LocalReachability {
         /// None.
         Disabled = "Disabled",
@@ -155,7 +155,7 @@ choices!(
     }
 );
 choices!(
-    /// Whether staged policies are asked about each flow.
+    /// Whether staged policies are evaluated for each flow.
     PolicyEvaluationMode {
         /// No.
         None = "None",
@@ -182,16 +182,16 @@ choices!(
     }
 );
 choices!(
-    /// Where it is learned which node has a workload's address.
+    /// Source of the node that has a workload's address.
     RouteSource {
-        /// From the blocks of addresses of Calico's IPAM.
+        /// IPAM blocks of Calico.
         CalicoIpam = "CalicoIPAM",
-        /// From the workload endpoints of all nodes.
+        /// Workload endpoints of all nodes.
         WorkloadIps = "WorkloadIPs",
     }
 );
 choices!(
-    /// Which pools' routes between nodes are not left to BGP.
+    /// Pools whose routes between nodes are not left to BGP.
     ProgramClusterRoutes {
         /// Those of pools with IP-in-IP, and of pools without encapsulation.
         Enabled = "Enabled",

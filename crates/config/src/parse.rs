@@ -13,7 +13,7 @@ use super::server::{GrpcServer, ServerError};
 use super::shown::shown;
 use tortie_resources::spelling::is_meant;
 
-/// Why a value is not accepted.
+/// Reason why a value is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
 pub(crate) struct Refusal(Cause);
@@ -48,12 +48,12 @@ impl From<String> for Refusal {
     }
 }
 
-/// What one parameter's text becomes.
+/// Result of parsing the text of one parameter.
 pub(crate) type Parsed<T> = Result<T, Refusal>;
 
 /// A value chosen from a fixed list of words, spelt in any case.
 pub(crate) trait OneOf: Sized + Copy + 'static {
-    /// The canonical words and what they mean.
+    /// The canonical words and their values.
     const CHOICES: &'static [(&'static str, Self)];
 }
 
@@ -133,16 +133,16 @@ pub(crate) fn grpc_server(raw: &str) -> Parsed<Option<GrpcServer>> {
     raw.parse().map(Some).map_err(|error: ServerError| Refusal::of(error))
 }
 
-/// Whether a cluster is Azure's, by what it says of its type: words with commas between them, in any order. The first that names
-/// a provider of Kubernetes counts; so does the first that is empty, for none (`KubernetesProvider` in
-/// `felix/config/config_params.go`).
+/// Whether a cluster is Azure's, by its type: words with commas between them, in any order. The
+/// first word that names a provider of Kubernetes counts; so does the first empty one, which stands
+/// for none (`KubernetesProvider` in `felix/config/config_params.go`).
 pub(crate) fn is_on_aks(raw: &str) -> Parsed<bool> {
     const PROVIDERS: [&str; 7] = ["", "eks", "ecs", "gke", "aks", "openshift", "dockerenterprise"];
     let mut words = raw.split(',').map(str::to_ascii_lowercase);
     Ok(words.find(|word| PROVIDERS.contains(&word.as_str())).as_deref() == Some("aks"))
 }
 
-/// A region of `OpenStack`: a DNS label that leaves room for what Felix puts before it elsewhere.
+/// A region of `OpenStack`: a DNS label that leaves room for Felix's prefix of it elsewhere.
 pub(crate) fn region(raw: &str) -> Parsed<String> {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let ends = [raw.as_bytes().first(), raw.as_bytes().last()];
@@ -316,7 +316,7 @@ pub struct TableRange {
     pub last: u32,
 }
 
-/// The largest number of tables that may be asked for.
+/// Maximum number of tables.
 const MAX_TABLES: u64 = 0xffff;
 
 /// `first-last` within 1-250.
@@ -359,7 +359,7 @@ pub(crate) fn table_ranges(raw: &str) -> Parsed<Vec<TableRange>> {
     if ranges.is_empty() { Err("must be ranges of routing tables, such as `1-250`".into()) } else { Ok(ranges) }
 }
 
-/// How large packets of a tunnel may be; 0 for what fits.
+/// MTU of a tunnel; 0 for the largest that fits.
 pub(crate) fn mtu(raw: &str) -> Parsed<u32> {
     integer_in(raw, 0, i64::from(i32::MAX))
 }
@@ -374,7 +374,7 @@ pub(crate) fn iface_pattern(raw: &str) -> Parsed<Option<IfacePattern>> {
     Regex::new(raw).map(|pattern| Some(IfacePattern(pattern))).map_err(Refusal::of)
 }
 
-/// The same, or none at all.
+/// The same; `None` for an empty text.
 pub(crate) fn iface_pattern_unless_empty(raw: &str) -> Parsed<Option<IfacePattern>> {
     if raw.is_empty() { Ok(None) } else { iface_pattern(raw) }
 }
@@ -384,7 +384,7 @@ pub(crate) fn iface_pattern_unless_empty(raw: &str) -> Parsed<Option<IfacePatter
 pub struct FailsafePort {
     /// TCP, else UDP.
     pub tcp: bool,
-    /// The only peers it is open to; `None`: all.
+    /// Peers for which it is open; `None` for all.
     pub net: Option<Cidr>,
     /// The port.
     pub port: u16,
@@ -442,7 +442,7 @@ fn go_duration(raw: &str) -> Parsed<Duration> {
         .ok_or_else(|| Refusal::from(format!("`{raw}` is not a duration such as 90s or 1m30s")))
 }
 
-/// How often rules with the action `log` may log.
+/// Rate limit of rules with the action `log`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRate(String);
 

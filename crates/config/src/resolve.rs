@@ -1,4 +1,4 @@
-//! From raw values to the configuration in force.
+//! Resolution of raw values to the configuration in force.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,67 +12,67 @@ use super::parse;
 use super::sources::BY_ADDRESS;
 use super::sources::{IdleLine, Sources};
 
-/// Something that the operator should know about a configuration value.
+/// Notice to the operator about a configuration value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// No parameter has this name.
     Unknown {
         /// The name as written.
         name: String,
-        /// Where.
+        /// Source of the value.
         source: ConfigSource,
         /// The parameter that may be meant.
         meant: Option<&'static str>,
     },
-    /// Felix has this parameter, but nothing here acts on it.
+    /// Felix has this parameter; it has no effect here.
     NotUsed {
         /// The parameter.
         name: &'static str,
-        /// Where.
+        /// Source of the value.
         source: ConfigSource,
         /// The reason.
         why: &'static str,
     },
-    /// The value can be read, but what it asks for is not done.
+    /// The value is valid, but its effect is missing here.
     NotDone {
         /// The parameter.
         name: &'static str,
         /// The value as written.
         value: String,
-        /// Where.
+        /// Source of the value.
         source: ConfigSource,
-        /// What is missing, and what is done.
+        /// The missing part, and the behaviour instead.
         why: &'static str,
     },
-    /// The value cannot be read; the default stands.
+    /// The value is invalid; the default is used.
     Bad {
         /// The parameter.
         name: &'static str,
         /// The value as written.
         value: String,
-        /// Where.
+        /// Source of the value.
         source: ConfigSource,
-        /// What is wrong.
+        /// Flaw of the value.
         why: String,
-        /// What is used instead.
+        /// The default.
         default: String,
     },
     /// The parameter may only be set on the node itself.
     LocalOnly {
         /// The parameter.
         name: &'static str,
-        /// Where.
+        /// Source of the value.
         source: ConfigSource,
     },
-    /// Another parameter leaves nothing for this one to do.
+    /// Another parameter leaves this one without an effect.
     Overruled {
         /// The parameter.
         name: &'static str,
-        /// Where.
+        /// Source of the value.
         source: ConfigSource,
-        /// The other one, as it is set.
+        /// The other parameter, as it is set.
         by: &'static str,
-        /// What is done.
+        /// The behaviour instead.
         why: &'static str,
     },
     /// A line of the configuration file sets nothing.
@@ -80,7 +80,7 @@ pub enum Notice {
 }
 
 impl Notice {
-    /// Where the value is set.
+    /// Source of the value.
     #[must_use]
     pub fn source(&self) -> ConfigSource {
         match self {
@@ -94,13 +94,13 @@ impl Notice {
         }
     }
 
-    /// Whether the value stands on the node itself.
+    /// Whether the value is set on the node itself.
     #[must_use]
     pub fn is_local(&self) -> bool {
         is_local(self.source())
     }
 
-    /// What is to be said, after where and which parameter.
+    /// Returns the message, without the source and the name of the parameter.
     fn verdict(&self) -> String {
         match self {
             Self::Unknown { meant: Some(meant), .. } => format!("there is no such parameter; is {meant} meant?"),
@@ -139,7 +139,7 @@ impl fmt::Display for Notice {
     }
 }
 
-/// A value without which the program must not run.
+/// An invalid value of a parameter that the program needs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {name}: {}", source_name(*.source_of_value), fault(.value, .why))]
 pub struct ConfigError {
@@ -147,22 +147,23 @@ pub struct ConfigError {
     pub name: &'static str,
     /// The value as written.
     pub value: String,
-    /// Where.
+    /// Source of the value.
     pub source_of_value: ConfigSource,
-    /// What is wrong.
+    /// Flaw of the value.
     pub why: String,
 }
 
-/// The configuration in force, and what was found on the way.
+/// The configuration in force, and notices about it.
 #[derive(Clone, Debug)]
 pub struct Resolved {
     /// The configuration.
     pub config: Config,
-    /// The raw values that won, by parameter name; names that are no parameters keep their spelling.
+    /// The raw values in force, by parameter name; names that are no parameters keep their
+    /// spelling.
     pub raw: BTreeMap<String, String>,
-    /// What the operator should know.
+    /// Notices to the operator.
     pub notices: Vec<Notice>,
-    /// What else there is to know where `NFTablesMode=Auto` has chosen nftables.
+    /// More notices, where `NFTablesMode=Auto` has chosen nftables.
     pub beside_nftables: Vec<Notice>,
 }
 
@@ -209,7 +210,7 @@ fn is_local(source: ConfigSource) -> bool {
 }
 
 impl Sources {
-    /// What the node itself says of a parameter that says how to reach a datastore.
+    /// Returns the node's own value of a parameter that configures the connection to a datastore.
     #[must_use]
     pub fn local(&self, name: &str) -> Option<&str> {
         let strongest = self.iter().rev().filter(|(source, _)| is_local(*source));
@@ -220,7 +221,7 @@ impl Sources {
     /// Parses every value of every source; the highest source that names a parameter decides it.
     ///
     /// # Errors
-    /// [`ConfigError`] for a bad value of a parameter that must be right.
+    /// [`ConfigError`] for an invalid value of a parameter that the program needs.
     pub fn resolve(&self) -> Result<Resolved, ConfigError> {
         let mut config = Config::default();
         let mut raw = BTreeMap::new();
@@ -262,16 +263,17 @@ impl Sources {
 }
 
 impl Sources {
-    /// Whether `InterfacePrefix` is what workloads that are told apart by their addresses have in its place.
+    /// Whether the prefixes for workloads that are identified by address take the place of
+    /// `InterfacePrefix`.
     #[must_use]
     pub fn overrules_prefix(&self, config: &Config) -> bool {
         self.by_address && config.interface_prefix == Config::default().interface_prefix
     }
 }
 
-/// Parameters that are set, and that others leave nothing to do.
+/// Returns notices about parameters that are set, and that others leave without an effect.
 fn overruled(config: &Config, set_at: &BTreeMap<&'static str, ConfigSource>) -> Vec<Notice> {
-    const BY_PROGRAMS: &str = "eBPF programs enforce policy, and what they leave to chains is written for iptables";
+    const BY_PROGRAMS: &str = "eBPF programs enforce policy, and the remaining chains are written for iptables";
     if config.nftables_mode != NftablesMode::Enabled {
         return Vec::new();
     }
@@ -290,14 +292,15 @@ fn overruled(config: &Config, set_at: &BTreeMap<&'static str, ConfigSource>) -> 
 
 const BY_AUTO: &str = "NFTablesMode=Auto, which follows kube-proxy to nftables";
 
-/// Parameters that are set, and that have nothing to do where nftables is programmed.
+/// Returns notices about parameters that are set, and that have no effect where nftables is
+/// programmed.
 fn overruled_by_nftables(
     config: &Config,
     set_at: &BTreeMap<&'static str, ConfigSource>,
     by: &'static str,
 ) -> Vec<Notice> {
     const SETS: &str = "sets are read together with their table, as often as NftablesRefreshInterval says";
-    const FEATURES: &str = "nothing depends on what iptables can do, and only ChecksumOffloadBroken counts";
+    const FEATURES: &str = "nothing depends on the features of iptables, and only ChecksumOffloadBroken counts";
     let defaults = Config::default();
     let pieces = config.feature_detect_override.split(',').map(str::trim).filter(|piece| !piece.is_empty());
     let mut of_iptables = pieces.filter(|piece| !piece.starts_with("ChecksumOffloadBroken"));
@@ -312,7 +315,8 @@ fn overruled_by_nftables(
     cases.into_iter().filter_map(notice).collect()
 }
 
-/// What is to be said of a parameter that no field of the configuration is made from.
+/// Returns the notice about a parameter that no field of the configuration is made from, if there
+/// is one.
 fn unheeded(parameter: &Parameter, value: &str, source: ConfigSource) -> Option<Notice> {
     let name = parameter.name;
     match parameter.treatment {
@@ -358,7 +362,7 @@ fn assign(
     Ok(())
 }
 
-/// What is asked for by a value that can be read, and not done.
+/// Returns the missing part and the behaviour instead, for a valid value without its effect.
 fn not_done(name: &str, value: &str) -> Option<&'static str> {
     match name {
         "PolicySyncPathPrefix" if !cfg!(feature = "policysync") && !matches!(value, "" | "none") => {
@@ -389,16 +393,16 @@ fn number(text: &str) -> Option<f64> {
     if text.is_empty() || text.eq_ignore_ascii_case("none") { Some(0.0) } else { text.parse().ok() }
 }
 
-/// Whether a parameter that has no effect is set to something else than off.
+/// Whether a parameter that has no effect is set to another value than off.
 fn asks_for_something(value: &str) -> bool {
     !["false", "disabled", "none", "off", "no", "0", "0s"].iter().any(|off| value.eq_ignore_ascii_case(off))
 }
 
-/// What is wrong with a value, which is named once.
+/// Describes the flaw of a value, which is named once.
 fn fault(value: &str, why: &str) -> String {
     match why.strip_prefix('`') {
         None => format!("`{value}` {why}"),
-        // The whole value is named already, or what of it is wrong.
+        // The text names the whole value already, or its invalid part.
         Some(named) if named.starts_with(&format!("{value}`")) => why.to_owned(),
         Some(_) => format!("`{value}`: {why}"),
     }
@@ -413,7 +417,7 @@ fn meant(written: &str) -> Option<&'static str> {
     spelling::closest(written, &known)
 }
 
-/// What is to be said of a parameter that the datastore sets; for
+/// Returns the message about a parameter that the datastore sets; for
 /// [`ParameterCheck`](tortie_resources::manifest::ParameterCheck).
 #[must_use]
 pub fn judge(name: &str, value: &str) -> Option<String> {
@@ -423,7 +427,10 @@ pub fn judge(name: &str, value: &str) -> Option<String> {
         Ok(resolved) => resolved.notices.first().map(Notice::verdict),
         Err(error) => {
             let ConfigError { value, why, .. } = error;
-            Some(format!("{}; an agent that runs keeps what it has, and none starts with this", fault(&value, &why)))
+            Some(format!(
+                "{}; a running agent keeps its configuration, and no agent starts with this value",
+                fault(&value, &why)
+            ))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! From configuration parameters to the settings of the engine's parts.
+//! Settings of the engine's parts from configuration parameters.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -39,7 +39,8 @@ fn unfit<E: Display>(parameter: &'static str) -> impl FnOnce(E) -> SettingsError
     move |why| SettingsError { parameter, why: why.to_string() }
 }
 
-/// How manifests are read. The datastore's own configuration is not known by then, so this heeds the machine's only.
+/// Options for reading manifests. The datastore's own configuration is not known by then, so they
+/// follow the machine's only.
 #[must_use]
 pub fn manifests(local: &Config) -> Options {
     let defaults = Options { parameters: ParameterCheck(judge), ..Options::default() };
@@ -49,8 +50,8 @@ pub fn manifests(local: &Config) -> Options {
     }
 }
 
-/// Whether routes are calculated from blocks of addresses. As [`manifests`], this heeds the machine's configuration only; where
-/// the datastore's says otherwise, blocks are read and not used.
+/// Whether routes are calculated from IPAM blocks. As [`manifests`], this follows the machine's
+/// configuration only; where the datastore's differs, blocks are read and not used.
 #[must_use]
 pub fn needs_blocks(local: &Config) -> bool {
     local.route_source == RouteSource::CalicoIpam
@@ -60,7 +61,7 @@ pub fn needs_blocks(local: &Config) -> bool {
 #[must_use]
 pub fn graph(config: &Config, hostname: Hostname) -> GraphConfig {
     GraphConfig {
-        // Felix suppresses overlaps unless nftables sets, which reject them, are out of the question.
+        // Felix suppresses overlaps unless nftables, whose sets reject them, is excluded.
         overlap: match config.nftables_mode {
             NftablesMode::Disabled => Overlap::Keep,
             NftablesMode::Auto | NftablesMode::Enabled => Overlap::Suppress,
@@ -94,14 +95,15 @@ pub fn graph(config: &Config, hostname: Hostname) -> GraphConfig {
     }
 }
 
-/// Whether rules log what they decide.
+/// Whether rules log their decisions.
 #[must_use]
 pub fn collects_flows(config: &Config) -> bool {
     let sends = cfg!(feature = "goldmane") && config.flow_logs_goldmane_server.is_some();
     sends || config.flow_logs_local_reporter == Switch::Enabled || !config.flow_logs_file.is_empty()
 }
 
-/// The dataplane's settings, for a machine whose iptables is `backend`; what the machine can do is left at its default.
+/// Returns the dataplane's settings, for a machine whose iptables is `backend`; capabilities of the
+/// machine are left at their defaults.
 ///
 /// # Errors
 /// If parameters do not fit each other.
@@ -165,14 +167,14 @@ fn wireguard(config: &Config) -> WireguardConfig {
     WireguardConfig {
         table: first_table(config),
         rule_priority: config.wireguard_routing_rule_priority,
-        // The kernel's longest interval stands for all above it.
+        // Longer intervals become the kernel's longest one.
         keep_alive: u16::try_from(config.wireguard_persistent_keep_alive.as_secs()).unwrap_or(u16::MAX),
         has_threads: config.wireguard_threading_enabled,
         ..WireguardConfig::default()
     }
 }
 
-/// The first table of routes that may be taken.
+/// Returns the first routing table that may be used.
 #[must_use]
 pub fn first_table(config: &Config) -> Option<RouteTableIndex> {
     const DEFAULT: TableRange = TableRange { first: 1, last: 250 };
@@ -200,7 +202,7 @@ fn tunnels(config: &Config) -> TunnelsConfig {
     }
 }
 
-/// How large packets through tunnels may be on a machine.
+/// Sets the MTUs of tunnels.
 pub fn set_mtus(settings: &mut DataplaneConfig, mtus: &Mtus) {
     let DataplaneConfig { tunnels, wireguard, .. } = settings;
     tunnels.vxlan_mtu_v4 = mtus.vxlan_v4;
@@ -222,7 +224,7 @@ pub fn table_budget(config: &Config) -> Budget {
     Budget { group: bytes(config.policy_table_group_mb), node: bytes(config.policy_table_node_mb) }
 }
 
-/// What verdicts depend on besides policies and endpoints.
+/// Settings of evaluation besides policies and endpoints.
 #[must_use]
 pub fn evaluation(rules: &RulesConfig) -> tortie_evaluate::Settings {
     let ports = |ports: &[tortie_rules::FailsafePort]| {
@@ -304,7 +306,8 @@ pub fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
     })
 }
 
-/// What is not done as configured where eBPF programs enforce policy.
+/// Returns messages about parameters that do not have their effect where eBPF programs enforce
+/// policy.
 #[must_use]
 pub fn not_done_by_programs(resolved: &Resolved) -> Vec<&'static str> {
     let config = &resolved.config;
@@ -316,7 +319,7 @@ pub fn not_done_by_programs(resolved: &Resolved) -> Vec<&'static str> {
         ),
         (
             is_set("IptablesMangleAllowAction"),
-            "IptablesMangleAllowAction: what eBPF programs let through before addresses are translated is left to the rules that follow",
+            "IptablesMangleAllowAction: packets that eBPF programs allow before DNAT are left to the rules that follow",
         ),
         (
             is_set("MaxIpsetSize"),
@@ -326,7 +329,8 @@ pub fn not_done_by_programs(resolved: &Resolved) -> Vec<&'static str> {
     asked.into_iter().filter_map(|(is_asked, what)| is_asked.then_some(what)).collect()
 }
 
-/// For a node on which other CNI plugins name the interfaces of workloads, and route to them.
+/// Adapts the settings to a node on which other CNI plugins name the interfaces of workloads, and
+/// route to them.
 pub fn by_address(settings: &mut DataplaneConfig) {
     let rules = &mut settings.rules;
     if rules.workload_prefixes == RulesConfig::with_marks(rules.marks).workload_prefixes {
@@ -345,7 +349,7 @@ pub fn uses_nftables(config: &Config, kube_proxy_does: bool) -> bool {
     }
 }
 
-/// What is otherwise with nftables in place of iptables and IP sets.
+/// Adapts the settings to nftables in place of iptables and IP sets.
 ///
 /// # Errors
 /// If parameters do not fit each other.
@@ -377,20 +381,20 @@ fn matching(pattern: IfacePattern) -> InterfaceFilter {
     InterfaceFilter::new(move |name| pattern.0.is_match(name))
 }
 
-/// For a kernel that has no flow tables, or is not asked for one.
+/// Switches the flow table off.
 pub fn without_flow_table(settings: &mut DataplaneConfig) {
     if let PacketFilter::Nftables(nftables) = &mut settings.rules.packet_filter {
         nftables.offload_flows = false;
     }
 }
 
-/// Whether established connections are to be left to a flow table.
+/// Whether established connections are to be offloaded to a flow table.
 #[must_use]
 pub fn wants_flow_table(settings: &DataplaneConfig) -> bool {
     settings.rules.packet_filter.offloads_flows()
 }
 
-/// For a kernel that takes tables of ARP packets: they are read again as often as other tables are.
+/// Adapts the settings to a kernel with ARP tables: these are read again as often as other tables.
 pub fn for_arp(config: &Config, settings: &mut DataplaneConfig) {
     let interval = match settings.nftables {
         Some(_) => config.nftables_refresh_interval,
@@ -399,7 +403,7 @@ pub fn for_arp(config: &Config, settings: &mut DataplaneConfig) {
     settings.arp = Some(unless_zero(interval));
 }
 
-/// What kube-proxy's IPVS mode asks for besides.
+/// Adapts the rules to kube-proxy's IPVS mode.
 ///
 /// # Errors
 /// If parameters do not fit each other.
@@ -449,7 +453,7 @@ pub fn programs(rules: &RulesConfig, config: &Config) -> (HookSettings, NodeSett
     (hooks, NodeSettings { evaluate: policy, workload_prefixes, max_blocks, budget })
 }
 
-/// The lines of rules that log.
+/// Returns the settings of the lines of rules that log.
 ///
 /// # Errors
 /// [`SettingsError`] if `LogActionRateLimit` is no rate.

@@ -1,4 +1,4 @@
-//! Values of parameters in words, as they may be written.
+//! Values of parameters as text, in the form in which they can be written.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -10,7 +10,7 @@ use tortie_model::Cidr;
 
 use super::server::GrpcServer;
 
-/// A value as text that its parser takes back, or `none`.
+/// A value as text that its parser accepts, or `none`.
 pub trait Shown {
     /// The text.
     fn shown(&self) -> String;

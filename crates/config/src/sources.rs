@@ -1,4 +1,4 @@
-//! Where configuration comes from.
+//! Sources of configuration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use tortie_model::desired::{ConfigSource, ConfigUpdate};
 /// The raw values of one source, by name as the source spells it. Empty values do not count.
 pub type Raw = BTreeMap<String, String>;
 
-/// How the option is given that has workloads told apart by their addresses.
+/// Option with which workloads are identified by address, as it is given.
 pub const BY_ADDRESS: &str = "--workloads by-address";
 
-/// What `InterfacePrefix` is with that option, unless it is set to something else than its default: what other CNI plugins name
-/// interfaces.
+/// Value of `InterfacePrefix` with that option, unless it is set to something else than its
+/// default: prefixes of interface names that other CNI plugins give.
 pub const PREFIXES_BY_ADDRESS: [&str; 2] = ["veth", "cni"];
 
 /// The raw values of all sources.
@@ -21,7 +21,7 @@ pub struct Sources {
     by_source: BTreeMap<ConfigSource, Raw>,
     /// Lines of the configuration file that set nothing.
     pub(super) idle_lines: Vec<IdleLine>,
-    /// What else says something about parameters: `--workloads by-address`.
+    /// Whether `--workloads by-address` is given, which concerns parameters as well.
     pub(super) by_address: bool,
 }
 
@@ -35,19 +35,19 @@ pub struct FileError(String);
 pub struct IdleLine {
     /// Its number, from one.
     pub number: usize,
-    /// What is written there.
+    /// Its text.
     pub text: String,
 }
 
 impl Sources {
-    /// Replaces what one source says.
+    /// Replaces the values of one source.
     pub fn set(&mut self, source: ConfigSource, raw: Raw) {
         let raw = raw.into_iter().filter(|(_, value)| !value.is_empty()).collect();
         self.by_source.insert(source, raw);
     }
 
-    /// Replaces what the configuration file says, by its text in Felix's INI format; sections have no meaning, the last
-    /// value wins.
+    /// Replaces the values of the configuration file, by its text in Felix's INI format; sections
+    /// have no meaning, the last value wins.
     ///
     /// # Errors
     /// [`FileError`].
@@ -59,13 +59,13 @@ impl Sources {
         Ok(())
     }
 
-    /// Whether workloads are told apart by their addresses (`--workloads by-address`).
+    /// Sets whether workloads are identified by address (`--workloads by-address`).
     #[must_use]
     pub fn by_address(self, by_address: bool) -> Self {
         Self { by_address, ..self }
     }
 
-    /// Replaces what the datastore says.
+    /// Replaces the values of the datastore.
     pub fn set_datastore(&mut self, update: &ConfigUpdate) {
         let owned = |raw: &BTreeMap<Arc<str>, Arc<str>>| {
             raw.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
@@ -75,7 +75,7 @@ impl Sources {
         self.set(ConfigSource::DatastorePerHost, owned(&update.host));
     }
 
-    /// What each source says, the weakest first.
+    /// Returns the values of each source, the weakest first.
     #[must_use]
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (ConfigSource, &Raw)> {
         self.by_source.iter().map(|(source, raw)| (*source, raw))

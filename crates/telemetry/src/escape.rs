@@ -1,4 +1,5 @@
-//! Text of users as terminals and logs show it: without characters that move, hide or forge what stands around it.
+//! Text of users for terminals and logs: without characters that move, hide or forge the text
+//! around it.
 //!
 //! Escapes have the form of JSON (`\n`, `\u001b`), so that JSON with escaped characters stays the same JSON.
 

@@ -40,7 +40,7 @@ impl Histogram {
         self.sum += seconds * as_f64(times);
     }
 
-    /// How many durations were counted.
+    /// Returns the number of counted durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
@@ -59,7 +59,7 @@ pub struct Exposition {
     text: String,
 }
 
-/// A value and what tells it from others.
+/// A value with its labels.
 pub type Sample<'a> = (Vec<(&'static str, &'a str)>, f64);
 
 /// Label names and values.

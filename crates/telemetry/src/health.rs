@@ -12,12 +12,13 @@ use crate::escape;
 use crate::http::Response;
 pub use tortie_linux::Pulse;
 
-/// A part of the program that reports how it is. The first three names are Felix's, for `HealthTimeoutOverrides` and dashboards.
+/// A part of the program that reports its condition. The first three names are Felix's, for
+/// `HealthTimeoutOverrides` and dashboards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reporter {
     /// The way from the start of the program to its main loop.
     Startup,
-    /// The calculation of what the node must enforce.
+    /// The calculation of the node's desired state.
     CalculationGraph,
     /// The programming of the kernel.
     Dataplane,
@@ -53,14 +54,14 @@ impl Reporter {
     }
 }
 
-/// How a part of the program is.
+/// Condition of a part of the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
     /// It works; if not, the program should be restarted.
     pub live: bool,
     /// It does its job.
     pub ready: bool,
-    /// More to say, a line.
+    /// Details, one line.
     pub detail: String,
 }
 
@@ -82,9 +83,9 @@ impl Condition {
 struct Entry {
     condition: Condition,
     reported: Instant,
-    /// Zero: a report never gets too old.
+    /// Zero: reports do not expire.
     timeout: Duration,
-    /// It waits for another part, by whose reports it is to be judged.
+    /// It waits for another part, whose reports count instead.
     paused: bool,
 }
 
@@ -102,8 +103,8 @@ pub struct Health {
 }
 
 impl Health {
-    /// Expects reports of `reporter`, none of which may be older than `timeout`; zero lets them grow old. What it has
-    /// reported already stands.
+    /// Expects reports of `reporter`, none of which may be older than `timeout`; zero allows any
+    /// age. Its earlier reports stay valid.
     pub fn expect(&self, reporter: Reporter, timeout: Duration) {
         let entry = || Entry {
             condition: Condition { live: true, ..Condition::default() },
@@ -181,7 +182,8 @@ impl Health {
         Response::text(if all_good { 200 } else { 503 }, table)
     }
 
-    /// How each reporter is now; one that has not reported in time is neither live nor ready.
+    /// Returns the current condition of each reporter; one that has not reported in time is neither
+    /// live nor ready.
     #[must_use]
     pub fn conditions(&self) -> Vec<(Reporter, Condition)> {
         self.timed_conditions().into_iter().map(|(reporter, _, condition)| (reporter, condition)).collect()

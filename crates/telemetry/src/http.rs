@@ -1,10 +1,12 @@
 //! A listener that answers `GET` with short texts: all that health checks and metrics need.
 //!
-//! One thread serves all clients, and none of them makes another wait: whoever is slow is left until there is more of its
-//! request, or room for more of its answer. What a client may cost is limited: the bytes of a request, the time from its
-//! connection to the end of the answer, and how many are connected at the same time. Of too many, the oldest that has sent
-//! nothing is cut off; a probe that is answered at once gets through any number of idle ones. The thread serves the clients
-//! that it has before it takes more, and takes a limited number of them at a time.
+//! One thread serves all clients, and no client blocks another: a slow client is left until more of
+//! its request has arrived, or there is room for more of its answer. The cost of clients is
+//! limited: the bytes of a request, the time from its connection to the end of the answer, and the
+//! number of connections at the same time. Beyond that number, the oldest connection that has sent
+//! nothing is closed, or else the oldest; a probe that is answered at once gets through any number
+//! of idle connections. The thread serves its clients before it accepts more, and accepts a limited
+//! number of them at a time.
 
 mod channel;
 mod connection;
@@ -29,12 +31,12 @@ use crate::escape;
 use channel::Channel;
 use connection::{Connection, Progress};
 
-/// How long the thread sleeps if nothing happens.
+/// Longest wait of the thread.
 const REST: Duration = Duration::from_secs(60);
-/// How long to wait after a connection could not be taken, for instance for want of file descriptors.
+/// Pause after a connection could not be accepted, for instance for want of file descriptors.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
-/// The number of connections that may wait in the kernel to be taken, up to `net.core.somaxconn`: a second of a flood, which
-/// may pass while an answer is made.
+/// Number of connections that may wait in the kernel to be accepted, up to `net.core.somaxconn`: a
+/// second of a flood, which may pass while an answer is made.
 const BACKLOG: i32 = 4096;
 
 /// An answer.
@@ -56,12 +58,12 @@ impl Response {
     }
 }
 
-/// What clients may cost.
+/// Limits of the cost of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How long one may take from its connection to the end of the answer.
+    /// Time that a client has from its connection to the end of the answer.
     pub time: Duration,
-    /// How many may be connected.
+    /// Maximum number of connected clients.
     pub connections: usize,
 }
 
@@ -72,42 +74,42 @@ impl Default for Limits {
     }
 }
 
-/// How a listener answers.
+/// Options of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// What clients may cost.
+    /// Limits of the cost of clients.
     pub limits: Limits,
-    /// With what it shows who it is, if it answers over TLS alone.
+    /// Files for TLS; with them the listener answers over TLS alone.
     pub tls: Option<Tls>,
 }
 
 /// Files in PEM form for TLS. They are read again when they have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// The certificate, and those between it and its authority.
+    /// The certificate, and the intermediate certificates of its authority.
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// The certificates of the authorities that those of clients must come from.
+    /// Certificates of the authorities that issue those of clients.
     pub authority: Option<PathBuf>,
-    /// What clients must show.
+    /// Requirement on the certificates of clients.
     pub clients: ClientCertificates,
 }
 
-/// What a client must show of a certificate.
+/// Requirement on the certificate of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// Nothing.
+    /// No certificate is requested.
     NotAsked,
-    /// One, whoever it comes from.
+    /// A certificate of any authority.
     Any,
-    /// One of the authority, or nothing.
+    /// A certificate of the authority, or none.
     VerifiedIfGiven,
-    /// One of the authority.
+    /// A certificate of the authority.
     Verified,
 }
 
-/// A listener at work. It ends, and its address is free again, when this is dropped.
+/// A running listener. Dropping this ends it and frees its address.
 #[derive(Debug)]
 pub struct Server {
     listener: Arc<TcpListener>,
@@ -116,7 +118,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Where it listens.
+    /// Address of the listener.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -131,7 +133,8 @@ impl Drop for Server {
     }
 }
 
-/// Answers requests on a thread of its own until the result is dropped; `answer` is given the path, and must not take long.
+/// Answers requests on a separate thread until the result is dropped; `answer` receives the path,
+/// and must not take long.
 ///
 /// # Errors
 /// If the address cannot be listened on, or the thread cannot be started.
@@ -143,7 +146,7 @@ pub fn serve(
     serve_with(Options::default(), address, name, answer)
 }
 
-/// The same in another way.
+/// Answers requests as [`serve`], with options.
 ///
 /// # Errors
 /// As [`serve`]; or if the files for TLS cannot be used, or the program has been built without it.
@@ -166,7 +169,7 @@ pub fn serve_with(
     Ok(server)
 }
 
-/// How a connection begins.
+/// Transport security of new connections.
 enum Security {
     None,
     #[cfg(feature = "tls")]
@@ -205,7 +208,7 @@ struct Service<F> {
     answer: F,
     /// The oldest first.
     connections: VecDeque<Connection>,
-    /// When to try again to take connections, if they cannot be taken now.
+    /// Time of the next attempt to accept connections after a failure.
     accept_at: Option<Instant>,
 }
 
@@ -233,7 +236,7 @@ impl<F: Fn(&str) -> Response> Service<F> {
         self.connections.retain_mut(|connection| match connection.go_on(now, answer) {
             Ok(Progress::Waits) => true,
             Ok(Progress::Over) => false,
-            // One client's trouble must not end the service; it sees its connection closed.
+            // A failure of one client must not end the service; its connection is closed.
             Err(error) => {
                 tracing::debug!(%error, "a request failed");
                 false
@@ -257,8 +260,8 @@ impl<F: Fn(&str) -> Response> Service<F> {
         poll_for(&mut descriptors, until.saturating_duration_since(now))
     }
 
-    /// Takes those who wait, and serves each at once as far as possible, so that whoever has sent its request already is
-    /// answered before it could be cut off.
+    /// Accepts the waiting clients, and serves each at once as far as possible, so that a client
+    /// that has sent its request already is answered before it could be cut off.
     fn accept(&mut self) {
         if self.accept_at.is_some_and(|at| Instant::now() < at) {
             return;
@@ -274,7 +277,7 @@ impl<F: Fn(&str) -> Response> Service<F> {
                 Err(_) if self.stop.load(Ordering::Acquire) => return,
                 Err(error) => {
                     tracing::debug!(%error, "a connection could not be taken");
-                    // It may be the descriptors of idle clients that are missing.
+                    // Idle clients may hold the missing descriptors.
                     self.cut_one_off();
                     self.accept_at = Some(Instant::now() + RETRY_DELAY);
                     return;

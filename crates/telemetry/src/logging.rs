@@ -1,4 +1,5 @@
-//! Log lines as text or JSON: on standard error, and where parameters say in a file and in syslog.
+//! Log lines as text or JSON: on standard error, and in a file and in syslog if parameters
+//! configure these.
 
 #[cfg(feature = "fake")]
 mod captured;
@@ -25,7 +26,7 @@ pub use destinations::LogSettings;
 use destinations::{DESTINATIONS, Lines};
 use tortie_config::LogSeverity;
 
-/// How lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// For people.
@@ -46,7 +47,8 @@ pub fn init(format: LogFormat, severity: LogSeverity) {
     follow(&LogSettings::screen(severity));
 }
 
-/// Changes what is logged, and where. What cannot be opened is said, and the rest is followed.
+/// Changes the logged severities and the destinations. A destination that cannot be opened is
+/// logged, and the others are used.
 pub fn follow(settings: &LogSettings) {
     let problems = DESTINATIONS.follow(settings);
     if let Some(handle) = LEVEL.get() {
@@ -71,7 +73,7 @@ fn begin(format: LogFormat) {
     }
     let registry = tracing_subscriber::registry().with(level).with(filter_fn(is_ours)).with(CountErrors);
     let lines = fmt::layer().with_writer(Lines).with_ansi(false);
-    // Whoever embeds this may have set up a subscriber already; theirs stays.
+    // The embedding program may have set up a subscriber already; that one stays.
     let _ = match format {
         LogFormat::Text => registry.with(lines.with_target(false)).try_init(),
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
@@ -88,12 +90,12 @@ pub fn is_json() -> bool {
     FORMAT.get() == Some(&LogFormat::Json)
 }
 
-/// How many errors have been logged.
+/// Returns the number of logged errors.
 pub fn errors() -> u64 {
     ERRORS.load(Ordering::Relaxed)
 }
 
-/// How many lines a file or syslog did not take.
+/// Returns the number of lines that a file or syslog did not take.
 pub fn dropped() -> u64 {
     DROPPED.load(Ordering::Relaxed)
 }
@@ -117,7 +119,8 @@ fn filter(severity: LogSeverity) -> LevelFilter {
     }
 }
 
-/// Whether nobody else tells. The client of Kubernetes logs each request that fails, without saying which; who has asked does so, once.
+/// Whether an event is logged. The Kubernetes client logs each failed request as an error without
+/// naming it; these are left out, since its caller logs the failure once.
 fn is_ours(metadata: &tracing::Metadata<'_>) -> bool {
     *metadata.level() != Level::ERROR || !metadata.target().starts_with("kube_client::")
 }

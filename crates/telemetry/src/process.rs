@@ -1,4 +1,4 @@
-//! What this process takes of the machine, under the names of Prometheus' client libraries.
+//! Resource usage of this process, under the names of Prometheus' client libraries.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::exposition::{Exposition, as_f64};
 /// Ticks a second in the files of `/proc`, the same on all machines that Linux supports today.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The figures in Prometheus' text format; those that `/proc` does not tell are left out.
+/// Returns the figures in Prometheus' text format, without those that `/proc` lacks.
 #[must_use]
 pub fn expose() -> String {
     let mut e = Exposition::default();

@@ -1,4 +1,4 @@
-//! A node of the cluster, and how what is desired of it is calculated.
+//! A node of the cluster, and the calculation of its desired state.
 
 use std::io;
 use std::path::Path;
@@ -16,9 +16,10 @@ use crate::{Changes, ClusterProblem, NodeState};
 
 /// A node of the cluster, by its name and with its configuration.
 ///
-/// The configuration begins with Felix's defaults. Parameters that the cluster's own `FelixConfiguration` sets are not
-/// heeded by themselves: they are told as [`DesiredUpdate::Config`](tortie_model::desired::DesiredUpdate::Config), for
-/// the embedder to decide.
+/// The configuration begins with Felix's defaults. Parameters in the cluster's own
+/// `FelixConfiguration` do not change it: they are returned as
+/// [`DesiredUpdate::Config`](tortie_model::desired::DesiredUpdate::Config), for the embedding
+/// program to apply.
 ///
 /// ```
 /// use tortie::Node;
@@ -31,11 +32,11 @@ use crate::{Changes, ClusterProblem, NodeState};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Node {
-    /// How manifests are read.
+    /// Options for reading manifests.
     pub manifest_options: Options,
-    /// What the calculation depends on besides the cluster.
+    /// Parameters of the calculation besides the cluster.
     pub graph_config: GraphConfig,
-    /// What the text of rules, and its enforcement, depend on besides the desired state.
+    /// Parameters of the text of rules, and of its enforcement, besides the desired state.
     pub dataplane_config: DataplaneConfig,
 }
 
@@ -51,17 +52,19 @@ impl Node {
         }
     }
 
-    /// What a directory of manifests makes of this node. Files end in `.yaml`, `.yml` or `.json`; others are passed over.
+    /// Calculates this node's state from a directory of manifests. Files end in `.yaml`, `.yml` or
+    /// `.json`; others are skipped.
     ///
     /// # Errors
-    /// If the directory cannot be listed. What cannot be read in it is among [`NodeState::problems`].
+    /// If the directory cannot be listed. Files that cannot be read are among
+    /// [`NodeState::problems`].
     pub fn read_dir(&self, directory: impl AsRef<Path>) -> io::Result<NodeState> {
         let mut source = DirSource::new(directory.as_ref(), self.manifest_options.clone());
         let updates = source.read()?;
         Ok(self.state(updates, source.problems()))
     }
 
-    /// What a text of YAML documents makes of this node.
+    /// Calculates this node's state from a text of YAML documents.
     ///
     /// ```
     /// let state = tortie::Node::new("node-1").read_yaml("apiVersion: v1\nkind: Namespace\nmetadata: {nam: shop}\n");
@@ -75,8 +78,8 @@ impl Node {
         self.state(updates, state.problems())
     }
 
-    /// What any source makes of this node, once it has been read as a whole. While it cannot be read, it is tried again
-    /// for as long as `patience` says.
+    /// Calculates this node's state from any source, once it has been read as a whole. While the
+    /// source cannot be read, reading is retried for as long as `patience`.
     ///
     /// # Errors
     /// If it refuses to be read, or cannot be read for so long.
@@ -85,7 +88,7 @@ impl Node {
         Ok(self.state(all.updates, all.problems))
     }
 
-    /// What these objects make of this node. Of several with one key the last counts.
+    /// Calculates this node's state from these objects. Of several with one key the last counts.
     #[must_use]
     pub fn calculate(&self, updates: impl IntoIterator<Item = Update>) -> NodeState {
         self.state(updates, [])
@@ -100,13 +103,14 @@ impl Node {
         Ok(Changes::new(self.graph(), watching))
     }
 
-    /// The calculation by itself: updates in, changes of what is desired out, as [`Graph`] describes.
+    /// Returns the calculation by itself: updates in, changes of the desired state out, as
+    /// [`Graph`] describes.
     #[must_use]
     pub fn graph(&self) -> Graph {
         Graph::new(&self.graph_config)
     }
 
-    /// What enforces or renders the changes that the calculation gives.
+    /// Returns a dataplane, which enforces or renders the changes of the calculation.
     #[must_use]
     pub fn dataplane(&self) -> Dataplane {
         Dataplane::new(self.dataplane_config.clone())

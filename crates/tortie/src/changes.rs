@@ -9,22 +9,22 @@ use tortie_model::desired::DesiredUpdate;
 
 use crate::ClusterProblem;
 
-/// How many events are taken together at the most, so that one that waits long for its turn is not kept for ever.
+/// Maximum number of events that are taken together, so that the first one does not wait for ever.
 const BATCH: usize = 64;
 
-/// What has changed for a node.
+/// Change of a node's state or of its source.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Change {
-    /// What is desired of the node, as far as it differs from what was told before.
+    /// Desired state, as far as it differs from earlier changes.
     Desired(Vec<DesiredUpdate>),
-    /// Everything that is wrong with the input now, replacing what was told before.
+    /// All current problems of the input, in place of earlier ones.
     Problems(Vec<ClusterProblem>),
-    /// The source cannot be read now; what was told stays true until it can.
+    /// The source cannot be read now; earlier changes stay valid until it can.
     Unavailable {
         /// Why.
         why: String,
-        /// Whether that stays so until somebody changes something: credentials, rights, a configuration.
+        /// Whether that lasts until credentials, permissions or a configuration are changed.
         refused: bool,
     },
     /// It can be read again.
@@ -45,8 +45,8 @@ impl fmt::Display for Change {
     }
 }
 
-/// The changes of what is desired of a node, as they come. Each step waits for the next change; the iterator ends when
-/// the source does, and the source ends soon after the iterator is dropped.
+/// The changes of a node's desired state, as they come. Each step waits for the next change; the
+/// iterator ends when the source does, and the source ends soon after the iterator is dropped.
 ///
 /// Nothing is desired before the source has been read once as a whole.
 #[derive(Debug)]
@@ -63,7 +63,8 @@ impl Changes {
         Self { graph, watching, input: Vec::new(), told: Vec::new(), waiting: VecDeque::new() }
     }
 
-    /// Asks the source to tell everything again, as when it may have missed something.
+    /// Returns a handle that asks the source to send everything again, as when it may have missed
+    /// something.
     #[must_use]
     pub fn resend(&self) -> &Resend {
         &self.watching.resend

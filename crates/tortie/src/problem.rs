@@ -1,8 +1,8 @@
-//! What is wrong with a cluster's input.
+//! Problems of a cluster's input.
 
 use tortie_datastore::InputProblem;
 
-/// Something wrong with the input, in the words of whoever wrote it.
+/// A problem of the input, in the terms of the manifest or datastore.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterProblem {

@@ -1,11 +1,11 @@
-//! What is desired of a node at one time.
+//! Desired state of a node at one time.
 
 use tortie_dataplane::{Dataplane, DataplaneConfig, Rendered};
 use tortie_model::desired::DesiredUpdate;
 
 use crate::ClusterProblem;
 
-/// What is desired of a node at one time.
+/// Desired state of a node at one time.
 #[derive(Clone, Debug)]
 pub struct NodeState {
     pub(crate) desired: Vec<DesiredUpdate>,
@@ -14,7 +14,8 @@ pub struct NodeState {
 }
 
 impl NodeState {
-    /// All that is desired, as it is told to a dataplane that knows nothing: nothing refers to what comes later.
+    /// Returns the whole desired state, in an order for an empty dataplane: no update refers to a
+    /// later one.
     #[must_use]
     pub fn desired(&self) -> &[DesiredUpdate] {
         &self.desired
@@ -26,13 +27,14 @@ impl NodeState {
         self.desired
     }
 
-    /// What is wrong with the input, and left out. Where a policy is replaced by one that denies, the problem says so.
+    /// Returns the problems of the input, whose objects are left out. Where a policy is replaced by
+    /// one that denies, the problem states it.
     #[must_use]
     pub fn problems(&self) -> &[ClusterProblem] {
         &self.problems
     }
 
-    /// What `ipset restore` and `iptables-restore` would read on a clean node.
+    /// Returns the input of `ipset restore` and `iptables-restore` for a clean node.
     #[must_use]
     pub fn render(&self) -> Rendered {
         let mut dataplane = Dataplane::new(self.dataplane_config.clone());

@@ -68,7 +68,7 @@ tortie_lab::kernel_test! {
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/demo");
         let (on, telling) = (Arc::clone(&node), Arc::clone(&told));
         thread::spawn(move || {
-            // What this thread starts is on the node.
+            // Processes that this thread starts are on the node.
             on.enter().unwrap();
             let tell = |line| telling.lock().unwrap().push(line);
             cni_agent::enforce(directory, "demo-node", tell).unwrap();

@@ -208,7 +208,7 @@ fn each_is_run_here_is_an_example_of_cargo_and_is_listed() {
         assert!(manifest.contains(&format!("path = \"../../examples/{name}.rs\"")), "{name} is no example of cargo");
         let command = format!("`cargo run --package tortie --example {name}");
         assert!(text.lines().take(2).any(|line| line.contains(&command)), "{name} does not say how to run it");
-        // What is published leads to no file of the repository.
+        // Published documents link to no file of the repository.
         let is_listed =
             of_book.contains(&format!("`examples/{name}.rs`")) && of_crate.contains(&format!("* `{name}`: "));
         assert!(is_listed, "{name} is not listed");

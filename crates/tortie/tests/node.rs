@@ -1,4 +1,4 @@
-//! The ways from input to what is desired of a node lead to the same.
+//! All ways from input to the desired state of a node have the same result.
 
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "tests read files and clocks")]

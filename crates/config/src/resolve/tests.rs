@@ -201,7 +201,7 @@ fn what_a_resource_says_is_judged_by_itself() {
             "ChainInsertMode",
             "prepend",
             Some(
-                "`prepend` must be one of insert, append; an agent that runs keeps what it has, and none starts with this",
+                "`prepend` must be one of insert, append; a running agent keeps its configuration, and no agent starts with this value",
             ),
         ),
     ] {

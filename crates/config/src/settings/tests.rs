@@ -193,7 +193,8 @@ fn every_parameter_changes_something() {
     assert_eq!(ipvs(&[("KubeNodePortRanges", "80,100:200")]).len(), 2);
     assert_eq!(ipvs(&[("KubeNodePortRanges", "none")]), []);
 
-    // What `run` and `dataplane` with their listeners, log, kernel and interface monitor read.
+    // Parameters that `run` and `dataplane` read for their listeners, log, kernel and interface
+    // monitor.
     let of_the_program = [
         "FelixHostname",
         "InterfaceExclude",
@@ -226,7 +227,7 @@ fn every_parameter_changes_something() {
         "EndpointReportingDelaySecs",
         "EndpointStatusPathPrefix",
         "PolicySyncPathPrefix",
-        // What is found out about the machine.
+        // Parameters about facts of the machine.
         "MTUIfacePattern",
         "RequireMTUFile",
         "IpInIpMtu",

@@ -143,7 +143,7 @@ impl DriverAgent {
             match input {
                 Ok(ServeInput::Wake | ServeInput::Links(_)) => {}
                 Ok(ServeInput::Peer(PeerEvent::Gone)) => {
-                    tracing::info!("the engine is gone before it said anything");
+                    tracing::info!("the engine has closed the connection before it sent its configuration");
                     return Ok(None);
                 }
                 Ok(ServeInput::Peer(PeerEvent::Broken(error))) => return Err(error),

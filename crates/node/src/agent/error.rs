@@ -42,7 +42,7 @@ pub enum AgentError {
     /// The engine cannot go on.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// The engine that a driver obeys is not understood.
+    /// A message of the engine that a driver obeys is invalid, or the connection to it has failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
 }

@@ -78,7 +78,7 @@ impl Handle {
     }
 }
 
-/// An agent on a thread of its own. If this is dropped, the agent goes on until [`Handle::shutdown`].
+/// An agent on a separate thread. If this is dropped, the agent goes on until [`Handle::shutdown`].
 #[derive(Debug)]
 #[must_use = "the agent goes on without it, and its error is lost"]
 pub struct RunningAgent {

@@ -127,7 +127,7 @@ impl Agent {
         })
     }
 
-    /// Tells this program of the agent's progress.
+    /// Reports the agent's progress to the embedding program.
     pub fn with_embedder(self, embedder: impl Embedder + 'static) -> Self {
         Self { embedder: Box::new(embedder), ..self }
     }
@@ -168,7 +168,7 @@ impl Agent {
         self.handle.clone()
     }
 
-    /// Runs the agent on a thread of its own, in the network namespace of this thread.
+    /// Runs the agent on a separate thread, in the network namespace of this thread.
     ///
     /// # Errors
     /// If the thread cannot be started.
@@ -250,7 +250,7 @@ fn expect_reports(health: &Health, config: &Config) {
 
 /// Logs those notices about the configuration that are new, at the severity that the configuration asks for.
 fn announce(resolved: &Resolved, is_new: impl Fn(&Notice) -> bool) {
-    // A program with a subscriber of its own decides by itself where lines go.
+    // A program that installs its own subscriber decides itself where lines go.
     if logging::is_on() {
         logging::follow(&logging::LogSettings::of(resolved));
     }
@@ -280,6 +280,6 @@ fn answer_locally(
     let service = Service::new(facts, said, ask, Runner::new(handle.stop.clone()));
     let service = service.with_state_dir(options.state_dir.clone()).with_waiting(move || datastore.waiting());
     Server::start(path, service)
-        .inspect_err(|error| tracing::warn!(socket = %path.display(), %error, "the socket cannot be opened; commands cannot ask this agent"))
+        .inspect_err(|error| tracing::warn!(socket = %path.display(), %error, "the socket cannot be opened; commands cannot query this agent"))
         .ok()
 }

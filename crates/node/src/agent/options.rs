@@ -68,7 +68,7 @@ pub enum DataplaneKind {
 }
 
 impl DataplaneKind {
-    /// Whether the agent itself tells workloads apart by address. A driver does as its own options say.
+    /// Whether the agent itself identifies workloads by address. A driver follows its own options.
     pub(super) fn is_by_address(&self) -> bool {
         matches!(self, Self::InKernel(machine) if machine.workloads == WorkloadsBy::Address)
     }

@@ -65,7 +65,7 @@ impl Sessions {
             };
             match end {
                 SessionEnd::Stopped => {
-                    tracing::info!("stopping; what is in force stays in force");
+                    tracing::info!("stopping; policy stays in force");
                     self.embedder.lock().stopping();
                     return Ok(());
                 }

@@ -1,4 +1,4 @@
-//! From parameters to a dataplane that fits this machine.
+//! Setup of a dataplane that fits the parameters and this machine.
 
 use tortie_config::{Config, HookAttachment, IptablesBackend, Resolved, settings};
 use tortie_dataplane::DataplaneConfig;
@@ -32,8 +32,8 @@ pub(super) struct Fitted {
     pub(super) machine: Machine,
 }
 
-/// The dataplane's settings, fitted to this machine. Where the configured iptables cannot be used, the `previous` one goes
-/// on, or any other that can.
+/// The dataplane's settings, fitted to this machine. Where the configured iptables cannot be used,
+/// the `previous` one stays in use, or any other that can be used.
 pub(super) fn dataplane(
     resolved: &Resolved,
     hostname: &Hostname,
@@ -67,7 +67,7 @@ pub(super) fn dataplane(
     if machine.facts().has_ipvs {
         settings::for_ipvs(config, &mut settings.rules)?;
         if programs {
-            tracing::warn!("eBPF programs take what kube-proxy in IPVS mode forwards for packets of the host");
+            tracing::warn!("eBPF programs treat packets that kube-proxy in IPVS mode forwards as packets of the host");
         }
     }
     if nftables {
@@ -134,7 +134,7 @@ fn use_iptables(detected: Detected, by: By, settings: &mut DataplaneConfig) -> (
         tracing::error!("{drawback}");
     } else if iptables.backend != iptables.detected {
         let (configured, others) = (iptables.backend, iptables.detected);
-        tracing::warn!(%configured, %others, "IptablesBackend is not what others on this machine seem to use");
+        tracing::warn!(%configured, %others, "IptablesBackend differs from the back end that other programs on this machine seem to use");
     }
     for piece in &iptables.unused_overrides {
         tracing::warn!("FeatureDetectOverride: `{piece}` has no effect here");
@@ -152,16 +152,16 @@ fn use_iptables(detected: Detected, by: By, settings: &mut DataplaneConfig) -> (
 
 fn tell_workloads_by_address(by: By, has_ipvs: bool, settings: &mut DataplaneConfig) -> Result<(), AgentError> {
     if by.nftables {
-        let why = "nftables tells workloads apart by name, and not as --workloads says";
+        let why = "nftables identifies workloads by interface name, not as --workloads requests";
         return Err(unsupported("NFTablesMode", why));
     }
     if by.programs {
-        let why = "eBPF programs tell workloads apart by name, and not as --workloads says";
+        let why = "eBPF programs identify workloads by interface name, not as --workloads requests";
         return Err(unsupported("BPFEnabled", why));
     }
     settings::by_address(settings);
     if has_ipvs {
-        tracing::warn!("workloads that are told apart by address cannot use services of kube-proxy in IPVS mode");
+        tracing::warn!("workloads that are identified by address cannot use services of kube-proxy in IPVS mode");
     }
     Ok(())
 }
@@ -188,7 +188,7 @@ pub(super) fn programs(
         return Ok(None);
     }
     if !config.bpf_policy_only {
-        let why = "nothing here takes the place of kube-proxy: with BPFEnabled eBPF programs decide by policy, beside any kube-proxy";
+        let why = "Tortie does not replace kube-proxy: with BPFEnabled, eBPF programs enforce policy beside kube-proxy";
         return Err(unsupported("BPFPolicyOnly=false", why));
     }
     if let Some(why) = felix_at_work() {

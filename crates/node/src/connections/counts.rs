@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct CutCounts {
     /// Established connections that were cut because policy denies them now.
     pub cut: u64,
-    /// When connections were last compared with policy, since 1970.
+    /// Time of the last comparison of connections with policy, since 1970.
     pub last_check: Option<Duration>,
 }
 

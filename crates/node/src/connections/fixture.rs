@@ -67,7 +67,8 @@ pub(super) fn workload(name: &str, address: &str, tiers: TierList) -> DesiredUpd
     DesiredUpdate::WorkloadEndpoint(id, state)
 }
 
-/// A host endpoint whose policy `host` governs the host's traffic, `forward` what it forwards, and `pre-dnat` what comes in.
+/// A host endpoint with the policies `host` (traffic of the host), `forward` (forwarded traffic),
+/// and `pre-dnat` (incoming traffic).
 pub(super) fn host_endpoint(interface: &str) -> DesiredUpdate {
     let state = HostEndpointState {
         endpoint: HostEndpoint { iface: Some(interface.parse().unwrap()), ..HostEndpoint::default() }.into(),
@@ -78,7 +79,8 @@ pub(super) fn host_endpoint(interface: &str) -> DesiredUpdate {
     DesiredUpdate::HostEndpoint(format!("hep-{interface}").as_str().into(), state)
 }
 
-/// What makes the node: `10.0.0.1`, open, and `10.0.0.2`, with the ingress policy `server`.
+/// Updates that describe the node: `10.0.0.1`, open, and `10.0.0.2`, with the ingress policy
+/// `server`.
 pub(super) fn updates() -> Vec<DesiredUpdate> {
     let open = || rules(vec![Rule::new(RuleAction::Allow)]);
     let profile = Profile { inbound: open(), outbound: open() };
@@ -109,7 +111,7 @@ pub(super) fn surroundings() -> Surroundings {
     Surroundings { addresses: BTreeMap::from(addresses), ..Surroundings::default() }
 }
 
-/// A TCP connection that nobody translates.
+/// A TCP connection without NAT.
 pub(super) fn tcp(source: &str, destination: (&str, u16)) -> Connection {
     translated(source, destination, destination)
 }

@@ -1,9 +1,10 @@
-//! Does what is in force deny a connection that is tracked?
+//! Decides whether the policy in force denies a tracked connection.
 //!
-//! A packet meets policy after destination NAT and before source NAT: its source is the original one, its destination the
-//! one that answers. Of the way that it takes the kernel keeps nothing, so it is told from the addresses: those of the
-//! node itself, those of its workloads, and for all others the interface of the route there. Where that is not plain, the
-//! connection is left alone.
+//! A packet meets policy after DNAT and before SNAT: its source is that of the conntrack entry's
+//! first direction, and its destination is the source of the reply direction. The kernel does not
+//! record the packet's path. It is derived from the addresses: those of the node, those of its
+//! workloads, and for all others the interface of the route there. A connection whose path is
+//! ambiguous is left alone.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -13,7 +14,7 @@ use tortie_model::{Direction, HostEndpointName, HostInterface, InterfaceName, Wo
 
 use tortie_linux::netlink::{Connection, Flow, Tuple};
 
-/// What the node looks like while connections are judged.
+/// The node's addresses while connections are evaluated.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Surroundings {
     /// The node's own addresses, by interface.
@@ -22,16 +23,17 @@ pub(crate) struct Surroundings {
     pub(crate) at_odd_names: BTreeSet<IpAddr>,
 }
 
-/// What host endpoints never decide about, and what is left out.
+/// Traffic that is exempt from host endpoint policy, or from evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Exceptions {
     /// The UDP ports of tunnels between nodes.
     pub(crate) tunnel_ports: Vec<u16>,
-    /// More than policy decides about packets of workloads to the host (`OpenStack`).
+    /// Packets of workloads to the host are left out, since more than policy decides about them
+    /// (`OpenStack`).
     pub(crate) workloads_to_host: bool,
 }
 
-/// Where an end of a connection is.
+/// Location of one end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place<'a> {
     /// On the node itself.
@@ -40,29 +42,29 @@ enum Place<'a> {
     Elsewhere,
 }
 
-/// What is known of the host endpoint that an interface has.
+/// Host endpoint of an interface, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AtInterface<'a> {
     None,
     One(&'a HostEndpointName),
-    /// Several, or nothing is known of the interface.
+    /// Several candidates, or the interface is not known.
     Unknown,
 }
 
-/// Judges connections by one state.
+/// Evaluates connections by one desired state.
 #[derive(Debug)]
 pub(crate) struct Judge<'a> {
     evaluator: &'a Evaluator,
     exceptions: &'a Exceptions,
     node_addresses: BTreeSet<IpAddr>,
     by_interface: HashMap<InterfaceName, AtInterface<'a>>,
-    /// The endpoint of all interfaces that have none of their own.
+    /// The endpoint of all interfaces without a specific one.
     any: AtInterface<'a>,
 }
 
-/// How the host endpoint of an end is found.
+/// Lookup of the host endpoint at one end of a connection.
 trait Endpoints<'a> {
-    /// Those that may be the one; `None` if it is not known.
+    /// Returns the candidates; `None` if they are not known.
     fn at(&mut self, judge: &Judge<'a>, place: Place<'a>, address: IpAddr) -> Option<Vec<&'a HostEndpointName>>;
 }
 
@@ -126,12 +128,14 @@ impl<'a> Judge<'a> {
         Self { evaluator, exceptions, node_addresses, by_interface, any }
     }
 
-    /// Whether the connection is denied, if its host endpoints are the strictest that there are. False for most.
+    /// Whether the connection is denied if the strictest of all host endpoints apply to it. False
+    /// for most.
     pub(crate) fn may_deny(&self, connection: &Connection) -> bool {
         self.decide(connection, &mut Every)
     }
 
-    /// Whether the connection is denied. `route` tells by which interface packets to an address leave.
+    /// Whether the connection is denied. `route` returns the interface by which packets to an
+    /// address leave.
     pub(crate) fn denies(&self, connection: &Connection, route: impl FnMut(IpAddr) -> Option<InterfaceName>) -> bool {
         self.decide(connection, &mut Routed(route))
     }
@@ -141,8 +145,9 @@ impl<'a> Judge<'a> {
         self.place(address) == Some(Place::Elsewhere)
     }
 
-    /// The host endpoints that may govern what comes in by an interface from elsewhere: one, or all that may be the one if that
-    /// is not plain. `None` among them is that there is none.
+    /// Returns the host endpoints that may govern packets from elsewhere that arrive by an
+    /// interface: one, or all candidates if that is ambiguous. `None` in the result means no host
+    /// endpoint.
     pub(crate) fn host_endpoints_at(&self, interface: Option<InterfaceName>) -> Vec<Option<&'a HostEndpointName>> {
         let all = || self.evaluator.host_endpoints().map(|(name, _)| Some(name));
         let Some(interface) = interface else { return all().chain([None]).collect() };
@@ -154,7 +159,7 @@ impl<'a> Judge<'a> {
     }
 
     fn decide(&self, connection: &Connection, endpoints: &mut impl Endpoints<'a>) -> bool {
-        // Others use zones for what does not come through the node's own rules.
+        // Other programs use conntrack zones for packets that bypass the node's own rules.
         if connection.zone != 0 {
             return false;
         }
@@ -162,14 +167,15 @@ impl<'a> Judge<'a> {
         let (Some(from), Some(to)) = (self.place(original.source), self.place(reply.source)) else { return false };
         let packet = packet(original, reply.source, reply_port(reply));
         let Some(packet) = packet else { return false };
-        // A state that lacks something is not one that is in force.
+        // A state that lacks a referenced object is not in force.
         let denied = self.workloads_deny(from, to, &packet).and_then(|denied| {
             Ok(denied || self.hosts_deny((from, to), connection, &packet, endpoints)?.unwrap_or(false))
         });
         denied.unwrap_or(false)
     }
 
-    /// `None` for addresses that no packet between endpoints has, and if it is not plain whose the address is.
+    /// `None` for addresses that no packet between endpoints has, and for an address with several
+    /// owners.
     fn place(&self, address: IpAddr) -> Option<Place<'a>> {
         if address.is_loopback() || address.is_unspecified() || address.is_multicast() {
             return None;
@@ -252,7 +258,8 @@ impl<'a> Judge<'a> {
         let ask = |layer, packet| self.evaluator.host(name, layer, Direction::Ingress, packet);
         match ask(Layer::PreDnat, &untranslated)? {
             Answer { verdict: Verdict::Deny, .. } => return Ok(true),
-            // What a rule allows there has passed all of the endpoint; a failsafe port opens that table alone.
+            // An allow by a pre-DNAT rule holds for the whole endpoint; a failsafe port only skips
+            // the pre-DNAT layer.
             Answer { verdict: Verdict::Allow, decided_by } if !matches!(decided_by, DecidedBy::Failsafe(_)) => {
                 return Ok(false);
             }
@@ -284,7 +291,7 @@ fn packet(original: &Tuple, destination: IpAddr, port: Option<u16>) -> Option<Pa
     Packet::new(original.source, destination, original.protocol, payload).ok()
 }
 
-/// The port that answers.
+/// The port from which the reply comes.
 fn reply_port(reply: &Tuple) -> Option<u16> {
     match reply.flow {
         Flow::Ports { source, .. } => Some(source),

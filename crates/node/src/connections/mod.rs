@@ -1,8 +1,9 @@
 //! Established connections that a change of policy now denies are cut (`CutDeniedConnections`).
 //!
-//! Packets of a connection that the kernel tracks pass without policy. To cut one is to have it forgotten: its next
-//! packet is that of a new connection, which policy denies. A thread of its own is told what the engine enforces, and
-//! what of that is in force; then it lists what is tracked and has forgotten exactly what is denied, a slice at a time.
+//! Packets of a connection that the kernel tracks pass without policy. To cut a connection, its
+//! conntrack entry is deleted: its next packet starts a new connection, which policy denies. A
+//! separate thread receives the desired state and whether it is in force. It then lists the
+//! conntrack entries and deletes exactly the denied ones, a slice at a time.
 
 mod counts;
 #[cfg(test)]
@@ -73,14 +74,15 @@ impl ConnectionCutter {
     }
 
     fn tell(&self, told: Told) {
-        // A thread that has ended has said why.
+        // A thread that has ended has logged the reason.
         let _ = self.worker.send(told);
     }
 }
 
 #[cfg(test)]
 impl ConnectionCutter {
-    /// Without a thread: the function gives the revision of the desired state that a thread would have by now.
+    /// Without a thread: the function returns the revision of the desired state that a thread would
+    /// have by now.
     pub(crate) fn without_thread() -> (Self, impl FnMut() -> u64) {
         let (worker, told) = channel();
         let mut evaluator = Evaluator::default();

@@ -1,4 +1,4 @@
-//! Connections and routes of the kernel.
+//! The kernel's conntrack entries and routes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use tortie_model::InterfaceName;
 use super::judge::Surroundings;
 use super::worker::Tracking;
 
-/// Whether TCP connections that are not known may go on.
+/// Whether conntrack picks up TCP connections in the middle.
 const TCP_LOOSE: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose";
 
 /// The kernel behind the network namespace of the thread that uses it.
@@ -57,7 +57,7 @@ impl Tracking for KernelTracking {
         if std::mem::take(&mut self.is_first) && fs::read_to_string(TCP_LOOSE).is_ok_and(|loose| loose.trim() != "0") {
             tracing::warn!(
                 sysctl = TCP_LOOSE,
-                "not 0: a TCP connection that is cut goes on if its server speaks next and may open connections to its client"
+                "not 0: a TCP connection that is cut continues if its server sends the next packet and may open connections to its client"
             );
         }
         let (links, mut addresses) =

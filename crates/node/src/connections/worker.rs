@@ -1,4 +1,4 @@
-//! When connections are looked at, and how those that are denied are cut.
+//! Thread that evaluates connections after changes of policy, and cuts those that are denied.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,29 +17,29 @@ use tortie_telemetry::health::Pulse;
 const SLICE: usize = 256;
 /// The least time between the end of a pass and the next one.
 pub(super) const MIN_PAUSE: Duration = Duration::from_secs(1);
-/// A pass is followed by a pause so many times as long.
+/// Ratio of the pause after a pass to the duration of the pass.
 const REST: u32 = 10;
 
-/// What the worker is told.
+/// Messages to the worker.
 #[derive(Debug)]
 pub(super) enum Told {
     /// The new desired state.
     Desired(Box<DesiredState>),
-    /// Whether all that was told before is in force.
+    /// Whether everything that was sent before is in force.
     InForce(bool),
 }
 
-/// Connections, and what the node knows of where they go.
+/// Conntrack entries, and the node's addresses and routes that their paths depend on.
 pub(super) trait Tracking {
     fn surroundings(&mut self) -> Result<Surroundings, NetlinkError>;
     fn connections(&mut self, keep: &dyn Fn(&Connection) -> bool) -> Result<Vec<Connection>, NetlinkError>;
     /// The interface by which packets to an address leave.
     fn interface_to(&mut self, address: IpAddr) -> Result<Option<InterfaceName>, NetlinkError>;
-    /// Forgets connections that are still the same; says which were there.
+    /// Deletes the conntrack entries that are unchanged; returns for each whether it existed.
     fn cut(&mut self, connections: &[Connection]) -> Result<Vec<Result<bool, NetlinkError>>, NetlinkError>;
 }
 
-/// Follows what is in force, and cuts what it denies.
+/// Follows the state in force, and cuts the connections that it denies.
 #[derive(Debug)]
 pub(super) struct Worker<T> {
     pub(super) told: Receiver<Told>,
@@ -50,13 +50,13 @@ pub(super) struct Worker<T> {
     pub(super) state: State,
 }
 
-/// What the worker knows of what it was told.
+/// The worker's state, as the messages so far leave it.
 #[derive(Debug, Default)]
 pub(super) struct State {
     in_force: bool,
     /// Something has changed since the last pass began.
     due: bool,
-    /// The messages do not fit together, so that nothing follows from them.
+    /// The messages contradict each other, so that no connection is cut.
     is_broken: bool,
     rests_until: Option<Instant>,
     /// Signs of life of the thread.
@@ -74,13 +74,13 @@ impl State {
 pub(super) struct Ended;
 
 impl<T: Tracking> Worker<T> {
-    /// Works until there is nobody to tell anything any more.
+    /// Works until the sender of messages is dropped.
     pub(super) fn run(mut self) {
         while self.turn() != Err(Ended) {}
         self.state.pulse.rest();
     }
 
-    /// Waits for the next thing to do, and does it.
+    /// Waits for the next message or pass, and handles it.
     pub(super) fn turn(&mut self) -> Result<(), Ended> {
         self.state.pulse.beat();
         self.drain()?;
@@ -126,7 +126,7 @@ impl<T: Tracking> Worker<T> {
         self.state.due && self.state.in_force && !self.state.is_broken
     }
 
-    /// Takes all that waits.
+    /// Takes all waiting messages.
     pub(super) fn drain(&mut self) -> Result<(), Ended> {
         loop {
             match self.told.try_recv() {
@@ -153,7 +153,7 @@ impl<T: Tracking> Worker<T> {
         }
     }
 
-    /// Looks at all connections, and cuts those that are denied; how many.
+    /// Evaluates all connections, and cuts those that are denied; returns their number.
     pub(super) fn pass(&mut self) -> Result<Result<u64, NetlinkError>, Ended> {
         let span = tracing::debug_span!("connections", denied = tracing::field::Empty).entered();
         let denied = match self.denied() {
@@ -164,10 +164,11 @@ impl<T: Tracking> Worker<T> {
         let mut cut = 0;
         for slice in denied.chunks(SLICE) {
             self.state.pulse.beat();
-            // What was denied when the pass began may be allowed, and in force, by now.
+            // A connection that was denied when the pass began may be allowed, and that in force,
+            // by now.
             self.drain()?;
             while !self.state.in_force {
-                // The main thread, which reports itself, is not done.
+                // Enforcement on the main thread, which reports itself, has not finished.
                 self.state.pulse.rest();
                 let told = self.told.recv().map_err(|_| Ended)?;
                 self.state.pulse.beat();

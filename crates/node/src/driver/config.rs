@@ -20,8 +20,8 @@ const SOURCES: [ConfigSource; 7] = [
 
 const HOSTNAME: &str = "FelixHostname";
 
-/// The configuration as a driver is told: what every source says, and which values won. The node's name is among them,
-/// since the driver could find out the machine's only.
+/// Returns the configuration for a driver: the values of every source, and the effective values.
+/// The node's name is included, since the driver could find out only the machine's.
 pub(super) fn to_message(sources: &Sources, resolved: &Resolved, node: &Hostname) -> felix::ConfigUpdate {
     let mut message = felix::ConfigUpdate { config: resolved.raw.clone(), ..felix::ConfigUpdate::default() };
     for (source, raw) in sources.iter() {
@@ -36,14 +36,15 @@ pub(super) fn to_message(sources: &Sources, resolved: &Resolved, node: &Hostname
     message
 }
 
-/// The configuration for a driver: what the message says of each source, and the driver's own environment, which
-/// overrides that of the other program. If only the values that won are there, they count as a configuration file.
+/// Returns a driver's configuration: the values of each source in the message, and the driver's own
+/// environment, which overrides that of the engine. A message with effective values only counts as
+/// a configuration file.
 pub(super) fn from_message(message: &felix::ConfigUpdate, environment: &Raw) -> Sources {
     let mut sources = Sources::default();
     let mut merged = environment.clone();
     for (number, raw) in &message.source_to_raw_config {
         let Some(source) = SOURCES.into_iter().find(|source| *source as u32 == *number) else {
-            tracing::warn!(source = raw.source, number, "a source of configuration that is not known; ignored");
+            tracing::warn!(source = raw.source, number, "ignoring an unknown source of configuration");
             continue;
         };
         if source == ConfigSource::Environment {

@@ -3,12 +3,14 @@
 //! [`Driver`] is the engine's side: it starts the program, sends it the desired state, and receives its reports. [`DriverAgent`](crate::DriverAgent)
 //! is the other side: it obeys the calculation of another program and enforces it in this kernel.
 //!
-//! The two talk over two pipes. The program is started without arguments; it reads from its descriptor 3 and writes to its
-//! descriptor 4. A message is eight bytes of length and a `felix.ToDataplane` or `felix.FromDataplane`. First comes the
-//! configuration, then what is to be enforced, and `InSync` after everything that is known at start.
+//! The two exchange messages over two pipes. The program is started without arguments; it reads
+//! from its descriptor 3 and writes to its descriptor 4. A message is eight bytes of length and a
+//! `felix.ToDataplane` or `felix.FromDataplane`. First comes the configuration, then the desired
+//! state, and `InSync` after everything that is known at start.
 //!
-//! Where one side goes, what is in the kernel stays in force, and the other side ends, too: neither can know what the next
-//! one knows. Both start again, as with the original, and find in the kernel what was left.
+//! If one side ends, the kernel keeps the policy in force, and the other side ends, too: its state
+//! would not match that of a new peer. Both start again, as with Felix, and find the earlier state
+//! in the kernel.
 
 mod config;
 mod parent;
@@ -26,20 +28,20 @@ pub use parent::{Driver, DriverSetup};
 pub(crate) use served::{PeerEvent, ServeInput, ServeSetup, Served, configuration, follow_peer};
 pub use served::{ServeError, ServedEnd};
 
-/// What becomes known of a driver.
+/// Event of a driver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DriverEvent {
-    /// It says something.
+    /// It sent a report.
     Report(Report),
-    /// It has taken something, so that there is room for more.
+    /// The queue of messages to it has room again.
     Room,
-    /// It has taken the last message that was known at start.
+    /// The last message of the initial state has been written to it.
     InSyncWritten,
     /// A pipe to it is broken; the text says how.
     Broken(String),
 }
 
-/// Why nothing can be enforced by a driver any more.
+/// Failure that ends enforcement by a driver.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverError {
@@ -48,24 +50,24 @@ pub enum DriverError {
     Start {
         /// The driver.
         program: PathBuf,
-        /// What is wrong.
+        /// Cause.
         #[source]
         error: std::io::Error,
     },
     /// It ended.
-    #[error("the dataplane driver {} has ended ({status}); what it enforced may still be in force", program.display())]
+    #[error("the dataplane driver {} has ended ({status}); its policy may still be in force", program.display())]
     Ended {
         /// The driver.
         program: PathBuf,
-        /// How.
+        /// Exit status.
         status: ExitStatus,
     },
     /// A pipe to it broke although it still runs.
-    #[error("the dataplane driver {} cannot be talked to: {why}", program.display())]
+    #[error("the connection to the dataplane driver {} is broken: {why}", program.display())]
     Broken {
         /// The driver.
         program: PathBuf,
-        /// What happened.
+        /// Description of the failure.
         why: String,
     },
 }

@@ -22,23 +22,23 @@ use crate::engine::{
 };
 use tortie_telemetry::health::{Condition, Health, Pulse, Reporter};
 
-/// Drivers for the original need not say when they are in sync, since it does not listen. One that has taken everything
-/// this long ago and is still running is believed to be done.
+/// Delay after which a driver that has taken everything and still runs counts as in sync. Drivers
+/// written for Felix need not report that, since Felix ignores the report.
 const BELIEVED_AFTER: Duration = Duration::from_secs(30);
 
-/// How long a driver that broke its pipes is waited for, to tell how it ended.
+/// Time that a driver with broken pipes has to end, so that its exit status can be reported.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// What a driver is made from.
+/// Parameters of a [`Driver`].
 #[derive(Debug)]
 pub struct DriverSetup {
     /// The program.
     pub program: PathBuf,
     /// The node that it enforces on.
     pub node: Hostname,
-    /// Where what becomes known of it goes.
+    /// Receiver of its events.
     pub events: EventSender<DriverEvent>,
-    /// Where to report how it is.
+    /// Receiver of its health reports.
     pub health: Health,
 }
 
@@ -49,12 +49,12 @@ pub struct Driver {
     created: Instant,
     process: Option<Process>,
     queue: MessageQueue,
-    /// When it took the last message that was known at start.
+    /// Time at which the last message of the initial state was written to it.
     in_sync_written: Option<Instant>,
-    /// It says that everything is in force.
+    /// It has reported that everything is in force.
     in_sync: bool,
     ready: bool,
-    /// What it has said since the last attempt to enforce.
+    /// Status changes that it has reported since the last [`Enforcement::enforce`].
     statuses: Vec<StatusChange>,
     wireguard_keys: Vec<(Family, String)>,
     process_status: Option<ProcessStatus>,
@@ -93,7 +93,7 @@ impl Driver {
         DriverError::Ended { program: self.setup.program.clone(), status }
     }
 
-    /// Becomes ready, once, when the driver is in sync or believed to be.
+    /// Reports ready, once, when the driver is in sync or counts as such.
     fn report_condition(&mut self) {
         let believed = self.in_sync_written.is_some_and(|written| written.elapsed() >= BELIEVED_AFTER);
         if self.ready || !(self.in_sync || believed) {
@@ -104,8 +104,8 @@ impl Driver {
             tracing::info!("the dataplane driver is in sync");
             String::new()
         } else {
-            tracing::info!("the dataplane driver has been told everything and does not say whether it is in sync");
-            "the driver does not say whether it is in sync".to_owned()
+            tracing::info!("the dataplane driver has received everything and does not report whether it is in sync");
+            "the driver does not report whether it is in sync".to_owned()
         };
         self.setup.health.report(Reporter::Dataplane, Condition { live: true, ready: true, detail });
     }
@@ -129,7 +129,7 @@ impl Driver {
                 tracing::info!(public_key, ip_version, "the dataplane driver set up WireGuard");
                 match family {
                     Some(family) => self.wireguard_keys.push((family, public_key)),
-                    None => tracing::warn!("the dataplane driver does not say of which family its WireGuard key is"),
+                    None => tracing::warn!("the dataplane driver does not report the family of its WireGuard key"),
                 }
             }
             Report::InSync => self.in_sync = true,
@@ -143,14 +143,14 @@ impl Driver {
     }
 }
 
-/// The status that a word stands for. Nothing stands for an endpoint that is gone, as in the original; so does here what
-/// no reader of statuses would understand.
+/// Parses a reported status. An empty word stands for an endpoint that is gone, as in Felix.
+/// Returns `None` for it and for a status that readers would not understand.
 fn understand(endpoint: &dyn Display, word: Option<String>) -> Option<EndpointStatus> {
     let word = word.filter(|word| !word.is_empty())?;
     let all = [EndpointStatus::Up, EndpointStatus::Down, EndpointStatus::Error];
     let known = all.into_iter().find(|status| status.as_str() == word);
     if known.is_none() {
-        tracing::warn!(%endpoint, word, "the dataplane driver reports a status that is not known");
+        tracing::warn!(%endpoint, word, "the dataplane driver reports an unknown status");
     }
     known
 }
@@ -160,8 +160,8 @@ impl Enforcement for Driver {
     type Error = DriverError;
     const EVENTS: &'static str = "driver";
 
-    /// A driver may heed parameters that have no effect here. Those that are not Felix's it is told of as they change, as
-    /// by the original.
+    /// A driver may heed parameters that have no effect here. Changes of parameters that Felix does
+    /// not have are sent to it without a restart, as Felix does.
     fn must_restart(&self, old: &Resolved, new: &Resolved) -> bool {
         old.known() != new.known()
     }
@@ -180,7 +180,7 @@ impl Enforcement for Driver {
         self.queue.is_empty()
     }
 
-    /// A driver is told what follows from objects, not of them.
+    /// A driver receives the desired state, not the objects that it is derived from.
     fn on_object(&mut self, _: &Update) {}
 
     fn on_update(&mut self, update: DesiredUpdate) {
@@ -215,7 +215,7 @@ impl Enforcement for Driver {
         let taken = self.queue.offer_to(|message| process.offer(message));
         let done = taken && self.queue.is_empty();
         if self.queue.is_empty() {
-            // One that takes nothing any more is not alive.
+            // A driver that takes no messages does not count as alive.
             self.setup.health.still_alive(Reporter::Dataplane);
         }
         self.report_condition();
@@ -234,7 +234,7 @@ impl Enforcement for Driver {
         self.created.elapsed()
     }
 
-    /// The machine is the driver's to look after.
+    /// The driver itself watches the machine.
     fn outdated(&self) -> Option<&str> {
         None
     }
@@ -243,12 +243,13 @@ impl Enforcement for Driver {
         self.ready
     }
 
-    /// A driver says how endpoints are and that everything is in force, which is reported as it comes, and nothing else.
+    /// A driver reports only the statuses of endpoints and that everything is in force; both are
+    /// passed on when they come.
     fn report(&self) -> EnforcementReport {
         EnforcementReport { by: EnforcedBy::Driver, ..EnforcementReport::default() }
     }
 
-    /// Nothing is known of what a driver counts.
+    /// The protocol has no counters.
     fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, CountsError>> {
         None
     }
@@ -258,7 +259,7 @@ impl Enforcement for Driver {
         None
     }
 
-    /// As Felix calls it; whether it is there is not known.
+    /// Felix's name of the chain; whether it exists is not known.
     fn kernel_name(&self, chain: ChainName) -> Option<String> {
         Some(chain.to_string())
     }

@@ -18,20 +18,21 @@ use tortie_protocol::{Report, ReportError};
 use super::DriverEvent;
 use tortie_telemetry::health::Pulse;
 
-/// Puts the pipes where the driver expects them: they come as standard input and output, and where standard error leads
-/// is where the driver's output goes. A shell, since placing a descriptor of a chosen number takes unsafe code.
+/// Moves the pipes to the descriptors that the driver expects. They are passed as standard input
+/// and output; the driver's own standard output goes to its standard error. This needs a shell,
+/// since placing a descriptor at a chosen number takes unsafe code.
 const PLACE: &str = r#"exec "$1" 3<&0 4>&1 0</dev/null 1>&2"#;
 
-/// How many messages wait for the driver to read them.
+/// Capacity of the queue of messages to the driver.
 const QUEUE: usize = 64;
 
-/// The longest report that is taken. Reports are about one endpoint.
+/// Maximum length of a report, in bytes. A report is about one endpoint.
 const MAX_REPORT: u64 = 16 << 20;
 
-/// Longer lines of a driver's output are broken.
+/// Maximum length of a logged line of the driver's output, in bytes; longer lines are split.
 const MAX_LINE: u64 = 16 << 10;
 
-/// How long a driver may take to end after it was asked to (`felix/daemon/daemon.go`).
+/// Time that a driver has to end after SIGTERM (`felix/daemon/daemon.go`).
 const GRACE: Duration = Duration::from_secs(4);
 
 /// A serialised message for the driver.
@@ -41,15 +42,15 @@ pub(super) struct Outgoing {
     pub(super) is_in_sync: bool,
 }
 
-/// A driver that has been started. It is ended, with what it has started itself, when this is dropped.
+/// A started driver. Dropping this ends it and its child processes.
 #[derive(Debug)]
 pub(super) struct Process {
     group: Group,
-    /// How it ended, if that is known.
+    /// Exit status, if it is known.
     status: Option<ExitStatus>,
-    /// Taken when the process is to end.
+    /// `None` once the process is to end.
     messages: Option<SyncSender<Outgoing>>,
-    /// Somebody waits for room in the queue.
+    /// The engine waits for room in the queue.
     starved: Arc<AtomicBool>,
 }
 
@@ -68,7 +69,8 @@ impl Process {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", PLACE, "driver"]).arg(program).stdin(for_driver).stdout(of_driver).stderr(log_of_driver);
         let group = Group::start(&mut command)?;
-        // It holds our copies of the driver's ends; an end of file is seen only if nobody else has them open.
+        // It holds our copies of the driver's ends; an end of file is seen only when all other
+        // copies are closed.
         drop(command);
         let (messages, queue) = sync_channel(QUEUE);
         let starved = Arc::new(AtomicBool::new(false));
@@ -86,12 +88,13 @@ impl Process {
         Ok(process)
     }
 
-    /// Hands a message over, or gives it back if there is no room; [`DriverEvent::Room`] follows when there is.
+    /// Queues a message, or returns it if there is no room; [`DriverEvent::Room`] follows when
+    /// there is.
     pub(super) fn offer(&self, message: Outgoing) -> Result<(), Outgoing> {
-        // Without the queue the process is ending, and nobody will see the message.
+        // Without the queue the process is ending and reads no more messages.
         let Some(messages) = &self.messages else { return Ok(()) };
         match messages.try_send(message) {
-            // A writer that has ended has said why.
+            // A writer that has ended has reported the reason.
             Ok(()) | Err(TrySendError::Disconnected(_)) => Ok(()),
             Err(TrySendError::Full(message)) => {
                 self.starved.store(true, Ordering::SeqCst);
@@ -112,7 +115,7 @@ impl Process {
         self.status
     }
 
-    /// How the process ended, if it does so within a moment.
+    /// Returns the exit status if the process ends within `patience`.
     pub(super) fn ends_within(&mut self, patience: Duration) -> Option<ExitStatus> {
         self.group.ends_within(patience);
         self.ended()
@@ -126,7 +129,7 @@ impl Drop for Process {
         }
         // Lets the writer end, which closes the pipe.
         self.messages = None;
-        // It may have children of its own, which it should end itself, and has the time to.
+        // It may have child processes, which it should end itself, and has the time to.
         self.group.signal_leader(Signal::TERM);
         if self.ends_within(GRACE).is_none() {
             tracing::warn!("the dataplane driver does not end; killing it");
@@ -165,7 +168,7 @@ fn read(pipe: impl Read, tell: impl Fn(DriverEvent) -> bool) {
                 Ok(report) => DriverEvent::Report(report),
                 Err(error @ ReportError::NotProtobuf(_)) => DriverEvent::Broken(with_causes(&error)),
                 Err(error) => {
-                    tracing::warn!(error = %with_causes(&error), "ignoring what the dataplane driver reports");
+                    tracing::warn!(error = %with_causes(&error), "ignoring an invalid report of the dataplane driver");
                     continue;
                 }
             },
@@ -179,7 +182,7 @@ fn read(pipe: impl Read, tell: impl Fn(DriverEvent) -> bool) {
     }
 }
 
-/// Logs what the driver prints, by line.
+/// Logs the driver's output, line by line.
 fn pump(pipe: impl Read) {
     let mut lines = BufReader::new(pipe);
     let mut line = Vec::new();

@@ -1,4 +1,4 @@
-//! What waits for a driver.
+//! Messages that wait for a driver.
 
 use std::collections::VecDeque;
 
@@ -39,7 +39,7 @@ impl MessageQueue {
         self.waiting.push_back(Item::Config(config));
     }
 
-    /// Offers one message after the other until one is given back. Says whether any was taken.
+    /// Offers one message after the other until one is refused. Returns whether any was taken.
     pub(super) fn offer_to(&mut self, mut take: impl FnMut(Outgoing) -> Result<(), Outgoing>) -> bool {
         let mut taken = false;
         while let Some(message) = self.refused.take().or_else(|| self.next()) {

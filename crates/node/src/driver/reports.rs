@@ -1,4 +1,4 @@
-//! What waits to be reported to the engine.
+//! Reports that wait for the engine.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -22,7 +22,7 @@ enum Subject {
     Wireguard(Option<Family>),
 }
 
-/// Of reports that are not about endpoints, no more than this many wait.
+/// Maximum number of waiting reports that are not about endpoints or keys.
 const MAX_OTHERS: usize = 16;
 
 impl Reports {
@@ -36,13 +36,14 @@ impl Reports {
             Report::Workload { id, .. } => drop(self.statuses.insert(Subject::Workload(id.clone()), report)),
             Report::Wireguard { family, .. } => drop(self.statuses.insert(Subject::Wireguard(*family), report)),
             _ if self.others.len() < MAX_OTHERS => self.others.push_back(report),
-            // Signs of life that nobody reads.
+            // Signs of life that the engine does not read.
             _ => {}
         }
     }
 
-    /// Sends what the engine takes now; says whether anything is left. What is about endpoints goes first, so that
-    /// they are known when the engine hears that everything is in force.
+    /// Sends as many reports as the engine takes now; returns whether any are left. Reports about
+    /// endpoints go first, so that the engine has them before the report that everything is in
+    /// force.
     pub(super) fn send(&mut self) -> bool {
         while let Some((subject, report)) = self.statuses.pop_first() {
             if let Err(TrySendError::Full(report)) = self.engine.try_send(report) {

@@ -1,4 +1,4 @@
-//! The driver's side: this kernel as another program's calculation wants it.
+//! The driver's side: enforces the desired state of another program in this kernel.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -21,16 +21,16 @@ use super::reports::Reports;
 use crate::engine::{Enforcement, HEARTBEAT, InKernel};
 use tortie_telemetry::logging;
 
-/// How many messages are taken before the kernel is looked after again.
+/// Maximum number of events that are handled before the next reconciliation of the kernel.
 const MAX_EVENTS: usize = 100;
 
-/// How many reports wait for the engine to read them.
+/// Capacity of the queue of reports to the engine.
 const QUEUE: usize = 64;
 
-/// How soon the engine is asked again to take reports for which it had no room.
+/// Interval between attempts to send reports for which the engine had no room.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// The first process status waits, so that a driver that is started again and again gives none
+/// Delay of the first process status, so that a driver that restarts again and again sends none
 /// (`felix/dataplane/linux/int_dataplane.go`).
 const FIRST_SIGN: Duration = Duration::from_secs(10);
 
@@ -41,22 +41,22 @@ pub(crate) enum ServeInput {
     Peer(PeerEvent),
     /// From the network interfaces.
     Links(MonitorEvent),
-    /// There is something else to look at: [`ServeSetup::stop`].
+    /// [`ServeSetup::stop`] may have been set.
     Wake,
 }
 
-/// What the engine says.
+/// Event from the engine.
 #[derive(Debug)]
 pub(crate) enum PeerEvent {
-    /// A message, and if it is about a workload endpoint, that endpoint in the engine's own words.
+    /// A message; if it is about a workload endpoint, with that endpoint as the engine sent it.
     Message(Box<(Received, Option<felix::WorkloadEndpoint>)>),
     /// It closed the pipe between two messages.
     Gone,
-    /// Nothing more can be understood.
+    /// The stream of messages cannot be read any further.
     Broken(ServeError),
 }
 
-/// How a driver ends when nothing is wrong. What is in the kernel stays in force.
+/// Reason for which a driver ends without an error. The kernel keeps the policy in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums, reason = "each becomes an exit code")]
 pub enum ServedEnd {
@@ -64,21 +64,22 @@ pub enum ServedEnd {
     Stopped,
     /// The engine is gone.
     PeerGone,
-    /// A parameter changed with which everything has to restart, and the engine will not say everything again.
+    /// A parameter has changed that requires a restart, and the engine will not send everything
+    /// again.
     Reconfigured,
-    /// The machine is otherwise than when everything was set up.
+    /// The machine has changed since the setup.
     Outdated,
 }
 
-/// Why a driver cannot go on. What is in the kernel stays in force.
+/// Failure of a driver. The kernel keeps the policy in force.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
     /// The stream of messages broke.
     #[error("reading from the engine failed")]
     Frame(#[from] FrameError),
-    /// A message cannot be taken.
-    #[error("the engine sent what is not understood")]
+    /// A message is invalid.
+    #[error("the engine sent an invalid message")]
     Message(#[from] ReceiveError),
     /// Reports cannot be written.
     #[error("writing to the engine failed")]
@@ -94,14 +95,15 @@ pub enum ServeError {
     InputEnded,
 }
 
-/// What a driver is made from.
+/// Parameters of a [`Served`].
 #[derive(Debug)]
 pub(crate) struct ServeSetup<K> {
     pub(crate) in_kernel: InKernel<K>,
     pub(crate) environment: Raw,
     pub(crate) resolved: Resolved,
     pub(crate) started: Instant,
-    /// Whether the program is to end; whoever sets it also sends [`ServeInput::Wake`], unless there is no room.
+    /// Whether the program is to end. The thread that sets it also sends [`ServeInput::Wake`],
+    /// unless the queue is full.
     pub(crate) stop: Stop,
 }
 
@@ -110,16 +112,16 @@ pub(crate) struct ServeSetup<K> {
 pub(crate) struct Served<K> {
     setup: ServeSetup<K>,
     reports: Reports,
-    /// Workload endpoints as the engine put them; reports repeat them.
+    /// Workload endpoints as the engine sent them; reports repeat them.
     endpoints: BTreeMap<WorkloadEndpointId, felix::WorkloadEndpoint>,
     next_sign: Option<Instant>,
     in_sync_reported: bool,
 }
 
-/// The configuration that a message and the machine's own parameters make.
+/// Returns the configuration that follows from a message and the machine's own parameters.
 ///
 /// # Errors
-/// For a bad value of a parameter that must be right.
+/// For an invalid value of a parameter that the program needs.
 pub(crate) fn configuration(
     message: &felix::ConfigUpdate,
     environment: &Raw,
@@ -129,7 +131,8 @@ pub(crate) fn configuration(
     Ok((sources, resolved))
 }
 
-/// Reads the engine's messages on a thread and hands them on, until the pipe ends or a message cannot be taken.
+/// Reads the engine's messages on a thread and passes them on, until the pipe ends or a message is
+/// invalid.
 ///
 /// # Errors
 /// If the thread cannot be started.
@@ -168,7 +171,7 @@ fn next_message(frames: &mut FrameReader<impl Read>) -> Result<Option<Message>, 
 fn write_reports(mut pipe: impl Write, reports: &Receiver<Report>, events: &SyncSender<ServeInput>) {
     for (number, report) in (0..).zip(reports) {
         if let Err(error) = write_frame(&mut pipe, &report.encode(number)) {
-            // If nobody listens, the program is ending anyway.
+            // Without a receiver the program is ending anyway.
             let _ = events.send(ServeInput::Peer(PeerEvent::Broken(ServeError::Write(error))));
             return;
         }
@@ -249,11 +252,11 @@ where
         let update = match received {
             Received::Config(message) => return self.take_config(&message),
             Received::Unknown => {
-                tracing::warn!("ignoring a message of a kind that is not known");
+                tracing::warn!("ignoring a message of an unknown kind");
                 return Ok(None);
             }
             Received::Denied { update, why } => {
-                tracing::error!(why = %with_causes(&why), "a message is not understood; what it is about is denied");
+                tracing::error!(why = %with_causes(&why), "a message is invalid; its object is denied");
                 update
             }
             Received::Update(update) => update,
@@ -286,7 +289,7 @@ where
         Ok(None)
     }
 
-    /// Brings the kernel up to date; says how long there is nothing to do.
+    /// Brings the kernel up to date; returns the time until the next attempt.
     fn enforce(&mut self) -> Duration {
         let in_kernel = &mut self.setup.in_kernel;
         let Ok(progress) = in_kernel.enforce();
@@ -315,7 +318,8 @@ where
         });
     }
 
-    /// Tells the engine from time to time that the driver is alive; says how long until the next time.
+    /// Reports periodically to the engine that the driver is alive; returns the time until the next
+    /// report.
     fn give_sign(&mut self) -> Duration {
         let Some(at) = self.next_sign else { return HEARTBEAT };
         let now = Instant::now();

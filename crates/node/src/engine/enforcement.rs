@@ -1,4 +1,4 @@
-//! The seam between what was calculated and whoever enforces it.
+//! The interface between the calculation of the desired state and its enforcement.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -28,19 +28,22 @@ pub trait Enforcement {
     /// Name of the turns of the loop that an event causes, in metrics and log lines.
     const EVENTS: &'static str;
 
-    /// Whether going from one configuration to the other asks for a new beginning of everything.
+    /// Whether a change from the `old` to the `new` configuration requires a new session.
     fn must_restart(&self, old: &Resolved, new: &Resolved) -> bool;
 
-    /// The configuration in force: before any update, and again when it changes in a way that asks for no new beginning.
+    /// Takes the configuration in force: before any update, and again after a change that requires
+    /// no new session.
     ///
     /// # Errors
     /// If nothing can be enforced any more.
     fn on_config(&mut self, sources: &Sources, resolved: &Resolved) -> Result<(), Self::Error>;
 
-    /// Whether more updates are wanted now; those that are not stay in the calculation, where they become fewer.
+    /// Whether more updates are wanted now. The others stay in the calculation, where later changes
+    /// replace earlier ones.
     fn takes_more(&self) -> bool;
 
-    /// Takes a change of an object of the cluster, before what follows from it is calculated. Cheap.
+    /// Takes a change of a cluster object, before the updates that follow from it are calculated.
+    /// Cheap.
     fn on_object(&mut self, update: &Update);
 
     /// Whether it reads the desired state as a whole. Otherwise the session keeps none.
@@ -51,7 +54,7 @@ pub trait Enforcement {
     /// Takes the desired state and the changes that led to it, if verdicts depend on one of them, before each single change. Cheap.
     fn on_state(&mut self, _: &DesiredState, _: &[DesiredUpdate]) {}
 
-    /// Takes a change of what is to be enforced. Cheap.
+    /// Takes a change of the desired state. Cheap.
     fn on_update(&mut self, update: DesiredUpdate);
 
     /// Takes an event. Cheap.
@@ -60,35 +63,38 @@ pub trait Enforcement {
     /// If nothing can be enforced any more.
     fn on_event(&mut self, event: Self::Event) -> Result<(), Self::Error>;
 
-    /// Does what there is to do for what has been told, repairs included.
+    /// Brings the updates so far into force, and repairs the kernel.
     ///
     /// # Errors
     /// If nothing can be enforced any more.
     fn enforce(&mut self) -> Result<Progress, Self::Error>;
 
-    /// The time since a fixed moment, by the clock of whoever enforces.
+    /// Returns the time since a fixed moment, by the clock of the enforcement.
     fn now(&mut self) -> Duration;
 
-    /// Why everything has to be set up again, if the machine is otherwise than when that was done.
+    /// Returns the reason for a new session if the machine has changed since this one was set up.
     fn outdated(&self) -> Option<&str>;
 
     /// Whether everything has been in force once.
     fn has_enforced(&self) -> bool;
 
-    /// How it is, as of the last apply. Nothing is known of another program.
+    /// Returns the state of the enforcement as of the last apply. That of another program is not
+    /// known.
     fn report(&self) -> EnforcementReport;
 
-    /// About how many packets each rule has decided, if that is counted here and not in rules that can be listed.
+    /// Returns the approximate number of packets that each rule has decided, if the enforcement
+    /// counts them outside of kernel rules that can be listed.
     fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, CountsError>>;
 
-    /// What the kernel has counted for each rule of policies and profiles, if it can be read here and not in rules that programs
-    /// list.
+    /// Returns the kernel's counters of each rule of policies and profiles, if they can be read
+    /// here and not only in rules that external commands list.
     fn rule_counts(&mut self) -> Option<Result<Vec<(Family, RuleCount)>, KernelError>>;
 
-    /// What a chain of rules of a policy is called in the kernel; `None` if there is none.
+    /// Returns the kernel's name of a chain with the rules of a policy; `None` if there is none.
     fn kernel_name(&self, chain: ChainName) -> Option<String>;
 
-    /// The members that an IP set is to have, as the kernel spells them; `None` for one that is not enforced here.
+    /// Returns the desired members of an IP set in the kernel's spelling; `None` for a set that is
+    /// not enforced here.
     fn set_members(&self, id: &IpSetId) -> Option<Vec<String>>;
 }
 
@@ -110,7 +116,7 @@ pub struct Listing {
     pub program: String,
 }
 
-/// Who enforces policy.
+/// Back end that enforces policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EnforcedBy {
     /// Chains and IP sets.
@@ -118,12 +124,12 @@ pub enum EnforcedBy {
     Chains,
     /// eBPF programs.
     Programs,
-    /// Another program, of which nothing is known.
+    /// Another program, whose state is not known.
     Driver,
 }
 
 impl EnforcedBy {
-    /// As answers have it.
+    /// The value in answers of the local API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -134,10 +140,10 @@ impl EnforcedBy {
     }
 }
 
-/// How an enforcement is.
+/// State of an enforcement.
 #[derive(Clone, Debug, Default)]
 pub struct EnforcementReport {
-    /// What is out of sync, and what is not as configured.
+    /// Objects that are out of sync, and deviations from the configuration.
     pub problems: Vec<String>,
     /// The last apply.
     pub last_apply: Option<Applied>,
@@ -145,11 +151,11 @@ pub struct EnforcementReport {
     pub workloads: BTreeMap<WorkloadEndpointId, EndpointStatus>,
     /// The status of each host endpoint.
     pub hosts: BTreeMap<HostEndpointName, EndpointStatus>,
-    /// How its rules can be listed.
+    /// Programs that list its rules.
     pub listings: Vec<Listing>,
-    /// Who enforces policy.
+    /// Back end that enforces policy.
     pub by: EnforcedBy,
-    /// Whether tables of nftables are programmed, and nothing of iptables.
+    /// Whether nftables tables are programmed instead of iptables.
     pub by_nftables: bool,
 }
 
@@ -158,36 +164,37 @@ pub struct EnforcementReport {
 pub struct Applied {
     /// When it ended.
     pub ended: Instant,
-    /// How long it took.
+    /// Duration.
     pub took: Duration,
     /// Whether everything is in force that can be.
     pub complete: bool,
 }
 
-/// What came of an attempt to enforce.
+/// Result of an attempt to enforce.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
-    /// Whether all that was told is in force, but for single objects that are reported, or in the hands of whoever enforces
-    /// it, since this attempt.
+    /// Whether this attempt completed everything that was sent: it is in force, except for single
+    /// objects that are reported, or has been handed to the driver.
     pub done: bool,
-    /// How long there is nothing to do if nothing happens.
+    /// Time until the next attempt if no event comes.
     pub next: Duration,
-    /// How much of the time passed in programs and in the kernel.
+    /// Part of the time that was spent in external commands and in the kernel.
     pub in_kernel: Duration,
     /// Endpoints whose status changed.
     pub statuses: Vec<StatusChange>,
-    /// The last that a driver said of itself.
+    /// The last status of the driver's process.
     pub process_status: Option<ProcessStatus>,
-    /// This node's public keys of `WireGuard` that others should be told; empty for a family without one.
+    /// This node's `WireGuard` public keys, to be published to other nodes; empty for a family
+    /// without one.
     pub wireguard_keys: Vec<(Family, String)>,
 }
 
-/// What a driver says of itself from time to time.
+/// Periodic status of a driver's process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessStatus {
-    /// When it said so, in its own words.
+    /// Time of the report, in the driver's format.
     pub time: String,
-    /// For how many seconds it has been running.
+    /// Uptime in seconds.
     pub uptime: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Reasons to leave everything as it is.
+//! Reasons to leave the kernel as it is.
 
 use std::fmt;
 
@@ -6,15 +6,17 @@ use tortie_calc::Graph;
 use tortie_model::Hostname;
 use tortie_resources::spelling;
 
-/// How many names are told of those that may be meant.
+/// Maximum number of similar node names in the message.
 const NEAREST: usize = 3;
 
-/// Why nothing that the calculation has to say is enforced for now. What is in force stays in force, and is repaired.
+/// Reason for which no calculated update is enforced for now. The policy in force stays in force,
+/// and is repaired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// The datastore's ready flag is false, or was when everything began to be told again.
+    /// The datastore's ready flag is false, or was when the current resync began.
     NotReady,
-    /// Nothing says that there is such a node. To enforce that would cut off whatever runs here under another name.
+    /// No object names this node. To enforce an empty state would cut off workloads that run here
+    /// under another node name.
     UnknownNode(UnknownNode),
 }
 
@@ -22,9 +24,9 @@ pub(super) enum Hold {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UnknownNode {
     name: Hostname,
-    /// The names most like it.
+    /// The most similar names.
     nearest: Vec<String>,
-    /// How many names there are.
+    /// Number of known node names.
     names: usize,
 }
 
@@ -38,14 +40,14 @@ impl UnknownNode {
         }
     }
 
-    /// Whether it can be told from the number of names that others may be nearer now.
+    /// Whether the number of node names has changed, so that others may be more similar now.
     pub(super) fn is_outdated(&self, graph: &Graph) -> bool {
         self.names != graph.stats().hosts
     }
 }
 
 impl Hold {
-    /// Whether two are for the same reason.
+    /// Whether two have the same kind of reason.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
@@ -54,9 +56,9 @@ impl Hold {
 impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotReady => {
-                f.write_str("the datastore says that it is not ready (ClusterInformation default: spec.datastoreReady)")
-            }
+            Self::NotReady => f.write_str(
+                "the datastore reports that it is not ready (ClusterInformation default: spec.datastoreReady)",
+            ),
             Self::UnknownNode(node) => {
                 write!(f, "nothing in the datastore names this node, `{}`: neither a node nor an endpoint", node.name)?;
                 match &node.nearest[..] {

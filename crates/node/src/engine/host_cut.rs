@@ -1,19 +1,20 @@
-//! Host endpoints that let nothing through.
+//! Host endpoints that allow nothing.
 
 use std::collections::{BTreeMap, HashSet};
 
 use tortie_model::desired::{DesiredUpdate, HostEndpointState, Rules, TierList};
 use tortie_model::{Direction, HostEndpointName, HostInterface, PolicyId, ProfileName, RuleAction, TierDefaultAction};
 
-/// What may let something through.
+/// Object whose rules may allow traffic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Source {
     Policy(PolicyId),
     Profile(ProfileName),
 }
 
-/// Knows of which host endpoints no policy or profile allows anything in a direction: they cut off all but failsafe ports
-/// and what is established, which their authors may not have expected.
+/// Host endpoints for which no policy or profile allows anything in a direction. They cut off all
+/// traffic except failsafe ports and established connections, which their authors may not have
+/// expected.
 #[derive(Debug, Default)]
 pub(super) struct HostCut {
     /// Policies and profiles with a rule that allows.
@@ -59,7 +60,8 @@ impl HostCut {
         }
     }
 
-    /// What is to be said before the updates so far are applied: each endpoint and what it cuts, once for each state.
+    /// Returns the warnings to log before the updates so far are applied: one for each endpoint
+    /// that cuts traffic off, once for each state.
     pub(super) fn warnings(&mut self) -> Vec<String> {
         if !std::mem::take(&mut self.changed) {
             return Vec::new();
@@ -95,7 +97,7 @@ fn warning(name: &HostEndpointName, state: &HostEndpointState, cut: &[Direction]
     )
 }
 
-/// Whether anything may get through in this direction.
+/// Whether anything may be allowed in this direction.
 fn allows(allowing: &HashSet<(Source, Direction)>, state: &HostEndpointState, direction: Direction) -> bool {
     let has = |source: Source| allowing.contains(&(source, direction));
     let tiers_allow = |tiers: &TierList| {
@@ -111,7 +113,8 @@ fn allows(allowing: &HashSet<(Source, Direction)>, state: &HostEndpointState, di
     if direction == Direction::Ingress && tiers_allow(&state.pre_dnat_tiers) {
         return true;
     }
-    // A tier with policies for this direction decides, unless its end passes on to what follows, and profiles last.
+    // A tier with policies for this direction decides, unless its default action is pass; profiles
+    // come last.
     let governs = |tier: &&tortie_model::desired::TierPolicies| match direction {
         Direction::Ingress => !tier.ingress.is_empty(),
         Direction::Egress => !tier.egress.is_empty(),

@@ -82,7 +82,7 @@ pub struct Companions {
 }
 
 impl<K: Kernel> InKernel<K> {
-    /// Writes nothing yet. How things are is reported to `health` and counted in `metrics`.
+    /// Writes nothing yet. Conditions are reported to `health`, and counts to `metrics`.
     pub fn new(config: DataplaneConfig, mut kernel: K, health: Health, metrics: SharedMetrics) -> Self {
         let throttle = Throttle::new(kernel.now());
         let programs = |family| match family {
@@ -96,7 +96,7 @@ impl<K: Kernel> InKernel<K> {
             PolicyBy::Chains => config.families.iter().map(listing).collect(),
             PolicyBy::Programs => Vec::new(),
         };
-        // All that there are will be told.
+        // Every interface will be reported again.
         metrics.lock().kernel.interfaces.clear();
         metrics.lock().dataplane.bpf = None;
         Self {
@@ -122,20 +122,20 @@ impl<K: Kernel> InKernel<K> {
         }
     }
 
-    /// Counts and shows a problem that lasts for as long as this enforces.
+    /// Reports a deviation from the configuration for as long as this enforces.
     #[must_use]
     pub fn with_drawback(mut self, drawback: Option<String>) -> Self {
         self.outcome.drawback = drawback;
         self
     }
 
-    /// Has these done beside the dataplane.
+    /// Adds tasks beside the dataplane.
     #[must_use]
     pub fn with_companions(self, companions: Companions) -> Self {
         Self { companions, ..self }
     }
 
-    /// Has faults, for who tests what becomes of them.
+    /// Simulates faults, for tests of their consequences.
     #[must_use]
     pub fn with_faults(mut self, faults: DataplaneFaults) -> Self {
         self.apply_delay = faults.apply_delay;
@@ -153,7 +153,7 @@ impl<K: Kernel> InKernel<K> {
         &mut self.kernel
     }
 
-    /// Says whether everything that can be is in force.
+    /// Records the result of an apply; returns whether everything that can be is in force.
     fn note(&mut self, report: &ApplyReport, took: Duration) -> bool {
         let stats = self.dataplane.stats();
         observe::dataplane(&stats, &mut self.metrics.lock());
@@ -204,7 +204,7 @@ impl<K: Kernel> InKernel<K> {
         report.enforced()
     }
 
-    /// Says how far live migrations are, and listens where announcements are expected now.
+    /// Logs the progress of live migrations, and listens where announcements are expected now.
     fn follow_migrations(&mut self) {
         for MigrationChange { id, uid, from, to, .. } in self.dataplane.take_migrations() {
             tracing::info!(endpoint = %id, migration = %uid, %from, %to, "live migration");
@@ -216,14 +216,15 @@ impl<K: Kernel> InKernel<K> {
 
     fn condition(&self) -> Condition {
         let missing = self.companions.machine.as_ref().and_then(Machine::problem);
-        // As long as something stands in for a part of the policy, the node does not do its job.
+        // While a stand-in takes the place of a part of the policy, the node is not ready.
         let unready = self.outcome.degraded.as_deref().or(missing);
         let other = self.outcome.problems.values().next().or(self.outcome.drawback.as_ref());
         let detail = unready.or_else(|| other.map(String::as_str)).unwrap_or_default().to_owned();
         Condition { live: true, ready: self.outcome.applied_once && unready.is_none(), detail }
     }
 
-    /// Has programs enforce policy, before anything may lead to workloads; says how long there is nothing to do.
+    /// Has eBPF programs enforce policy, before the dataplane leads traffic to workloads; returns
+    /// the time until the next attempt.
     fn apply_programs(&mut self, now: Duration) -> Duration {
         let Some(programs) = &mut self.companions.programs else { return HEARTBEAT };
         let span = tracing::debug_span!("programs", problems = tracing::field::Empty).entered();
@@ -234,7 +235,7 @@ impl<K: Kernel> InKernel<K> {
         programs.next(now).unwrap_or(HEARTBEAT)
     }
 
-    /// Looks at the machine if it is time; says how long there is nothing to do.
+    /// Checks the machine if it is time; returns the time until the next check.
     fn look_at_machine(&mut self, now: Duration) -> Duration {
         let Some(machine) = &mut self.companions.machine else { return HEARTBEAT };
         let missing = machine.problem().map(str::to_owned);
@@ -255,7 +256,8 @@ impl<K: Kernel + Measured> Enforcement for InKernel<K> {
         old.effective() != new.effective()
     }
 
-    /// It was made from this configuration, and every change that has an effect makes a new one.
+    /// Every change that has an effect starts a new session, so this configuration is the one in
+    /// use.
     fn on_config(&mut self, _: &Sources, _: &Resolved) -> Result<(), Infallible> {
         Ok(())
     }
@@ -349,7 +351,7 @@ impl<K: Kernel + Measured> Enforcement for InKernel<K> {
             return Ok(Progress::idle(wait));
         }
         let begin = Instant::now();
-        // Nothing is calculated meanwhile, by the same thread.
+        // Meanwhile this thread, which calculates as well, is busy.
         self.health.pause(Reporter::CalculationGraph);
         if !self.apply_delay.is_zero() {
             self.kernel.sleep(self.apply_delay);
@@ -418,7 +420,7 @@ impl<K: Kernel + Measured> Enforcement for InKernel<K> {
     }
 
     fn kernel_name(&self, chain: ChainName) -> Option<String> {
-        // Programs have no chains.
+        // eBPF programs have no chains.
         if self.companions.programs.is_some() { None } else { self.dataplane.kernel_name(chain) }
     }
 

@@ -1,4 +1,4 @@
-//! What is wrong with the input, as far as it has been logged.
+//! Problems of the input that have been logged.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,13 +6,15 @@ use std::path::PathBuf;
 use tortie_datastore::{Fallback, InputProblem};
 use tortie_resources::Severity;
 
-/// How many problems of one report get a line each.
+/// Maximum number of problems of one report that are logged one by one.
 const SAID: usize = 50;
 
-/// The same for the same problem of the same field, wherever the field stands by now and whatever is counted there.
+/// Identity of a problem of a field. It does not depend on the field's position in the file or on
+/// numbers in the text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Identity {
-    /// Of an object in two files, only the one that counts is reported for what is in it.
+    /// Only for a problem without a subject. If an object is in two files, only the content of the
+    /// effective one is reported.
     file: Option<PathBuf>,
     subject: String,
     field: String,
@@ -31,14 +33,14 @@ impl Identity {
     }
 }
 
-/// The problems of the input that there are, in the words of the last report.
+/// The current problems of the input, with their texts of the last report.
 #[derive(Debug, Default)]
 pub(super) struct InputProblems {
     known: BTreeMap<Identity, String>,
 }
 
 impl InputProblems {
-    /// Takes all problems that there are now; logs those that are new and those that are gone.
+    /// Takes all current problems; logs those that are new and those that are resolved.
     pub(super) fn replace(&mut self, problems: &[InputProblem]) {
         let mut now = BTreeMap::new();
         let mut new = 0;
@@ -66,12 +68,12 @@ impl InputProblems {
         self.known = now;
     }
 
-    /// One of them, in words.
+    /// Returns the text of one of them.
     pub(super) fn first(&self) -> Option<&String> {
         self.known.values().next()
     }
 
-    /// All of them, in words.
+    /// Returns the texts of all of them.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         self.known.values().map(String::as_str)
     }
@@ -84,11 +86,11 @@ impl InputProblems {
 fn log(problem: &InputProblem) {
     let fallback = match problem.fallback {
         Fallback::NotNeeded => "it has no effect",
-        Fallback::LastGood => "the last good version stays in force",
-        Fallback::Denied => "what it selects is denied",
-        Fallback::Nothing => "nothing can stand in for it",
-        Fallback::Closed => "all endpoints that it may be meant for are kept closed",
-        Fallback::Tolerated => "what was in force without it stays in force",
+        Fallback::LastGood => "the last valid version stays in force",
+        Fallback::Denied => "the endpoints that it selects are denied",
+        Fallback::Nothing => "it has no replacement",
+        Fallback::Closed => "all endpoints that it may apply to are kept closed",
+        Fallback::Tolerated => "the state from before it appeared stays in force",
     };
     match problem.problem.severity {
         Severity::Warning => tracing::warn!("{problem}"),

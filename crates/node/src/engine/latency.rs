@@ -1,14 +1,14 @@
-//! How long events take to reach the kernel.
+//! Latency from an event to the kernel.
 
 use std::time::{Duration, Instant};
 
-/// How many events are told apart.
+/// Maximum number of waiting events that are recorded separately.
 const MAX_WAITING: usize = 10_000;
 
 /// Events that are not in the kernel yet.
 #[derive(Debug, Default)]
 pub(super) struct Latency {
-    /// When they were noticed, and how many changes each brought.
+    /// The time of each event, and its number of changes.
     waiting: Vec<(Instant, u64)>,
 }
 
@@ -19,24 +19,26 @@ impl Latency {
         if self.waiting.len() >= MAX_WAITING
             && let Some((_, last)) = self.waiting.last_mut()
         {
-            // The kernel takes nothing for a long time; how long each has waited exactly does not matter any more.
+            // The kernel has taken nothing for a long time; the exact latency of each event does
+            // not matter any more.
             *last = last.saturating_add(changes);
             return;
         }
         self.waiting.push((noticed, changes));
     }
 
-    /// Whatever was waiting waits for something else than the kernel.
+    /// Drops all waiting events: they no longer wait for the kernel.
     pub(super) fn forget(&mut self) {
         self.waiting.clear();
     }
 
-    /// How many changes wait.
+    /// Returns the number of waiting changes.
     pub(super) fn waiting(&self) -> u64 {
         self.waiting.iter().fold(0, |sum, (_, changes)| sum.saturating_add(*changes))
     }
 
-    /// Whatever was waiting is in the kernel now; `observe` is told how long, and how many changes. Returns the longest wait.
+    /// Takes all waiting events, which are in the kernel now, and calls `observe` with each latency
+    /// and number of changes. Returns the longest latency.
     pub(super) fn applied(&mut self, now: Instant, mut observe: impl FnMut(Duration, u64)) -> Option<Duration> {
         let mut longest = None;
         for (noticed, changes) in self.waiting.drain(..) {

@@ -1,9 +1,10 @@
 //! The running agent: one thread that owns all state.
 //!
-//! Events come in from the datastore, from network interfaces and from signals; after each, the calculation says what
-//! has changed for this node, and an [`Enforcement`] brings it into force: [`InKernel`] by itself, or a
-//! driver by another program. A change of the configuration begins a new [`Session`] in
-//! the same process, which finds in the kernel what the old one left there.
+//! Events come from the datastore, from network interfaces and from signals. After each, the
+//! calculation returns the changes of this node's desired state, and an [`Enforcement`] brings them
+//! into force: [`InKernel`] itself, or a driver through another program. A change of the
+//! configuration begins a new [`Session`] in the same process, which finds in the kernel the state
+//! that the old one left.
 
 mod enforcement;
 mod events;

@@ -1,4 +1,4 @@
-//! What the loop tells of its work: counts and log lines.
+//! Metrics and log lines of the loop's work.
 
 use std::time::Instant;
 
@@ -77,7 +77,7 @@ pub(super) fn count_message(update: &DesiredUpdate, metrics: &mut Metrics) {
     metrics.calculation.output_events += 1;
 }
 
-/// What was heard of interfaces since the loop last looked after the kernel.
+/// Numbers of interface events since the last reconciliation of the kernel.
 #[derive(Debug, Default)]
 pub(super) struct LinkBatches {
     states: usize,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tortie_model::PolicyId;
 
-/// How many policies that come into force together get a line each.
+/// Maximum number of policies that are logged one by one when they come into force together.
 const SAID: usize = 20;
 
 #[derive(Debug)]
@@ -13,7 +13,7 @@ struct Change {
     noticed: Instant,
     /// It was in force here before.
     was_active: bool,
-    /// The calculation has answered to it.
+    /// The calculation has processed it.
     calculated: bool,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct PolicyNews {
 }
 
 impl PolicyNews {
-    /// A policy changed; of several changes the first is counted from.
+    /// Notes a changed policy; of several changes the time of the first counts.
     pub(super) fn changed(&mut self, id: &PolicyId, noticed: Instant, was_active: bool) {
         let first = Change { noticed, was_active, calculated: false };
         let change = self.changes.entry(id.clone()).or_insert(first);
@@ -37,12 +37,12 @@ impl PolicyNews {
         self.changes.values_mut().for_each(|change| change.noticed = now);
     }
 
-    /// The calculation has answered to all that has changed.
+    /// The calculation has processed all changes so far.
     pub(super) fn calculated(&mut self) {
         self.changes.values_mut().for_each(|change| change.calculated = true);
     }
 
-    /// All that the calculation has answered is in force: logs it.
+    /// Logs the processed changes, which are in force now.
     pub(super) fn in_force(&mut self, now: Instant, is_active: impl Fn(&PolicyId) -> bool) {
         let changes = std::mem::take(&mut self.changes);
         let (done, rest) = changes.into_iter().partition::<BTreeMap<_, _>, _>(|(_, change)| change.calculated);

@@ -34,54 +34,57 @@ use state::{Desired, Fixed, InputState, Turns};
 use tortie_telemetry::exposition::as_f64;
 use tortie_telemetry::health::{Health, Reporter};
 
-/// How many events are taken before the kernel is looked after again.
+/// Maximum number of events that are taken before the next reconciliation of the kernel.
 const MAX_EVENTS: usize = 100;
 
-const STAYS: &str = "what is in force stays in force";
+const STAYS: &str = "policy stays in force";
 
-/// Something that the loop reacts to.
+/// Input of the loop.
 #[derive(Debug)]
 pub enum Input {
-    /// There is something to take from the datastore.
+    /// The datastore has events.
     Datastore,
     /// A question to the agent, with the channel for its answer.
     Question(Question),
     /// Another process is about to change the kernel, and waits until the sender is dropped. The agent must not revert
     /// the change before the next resync.
     LetGo(Sender<()>),
-    /// There is something else to look at: [`Inputs::stop`], [`Inputs::reload`], [`Setup::events`].
+    /// One of these has changed: [`Inputs::stop`], [`Inputs::reload`], [`Setup::events`].
     Wake,
 }
 
-/// Where events come from.
+/// Sources of events.
 #[derive(Debug)]
 pub struct Inputs {
-    /// All but those of the datastore and the enforcement.
+    /// All inputs but those of the datastore and the enforcement.
     pub others: Receiver<Input>,
-    /// The datastore's, which wait there, the newest of each object, until the session is ready for them.
+    /// Events of the datastore. They wait there, the latest of each object, until the session takes
+    /// them.
     pub datastore: Events,
-    /// Whether the program is to end; whoever sets it also sends [`Input::Wake`], unless there is no room for more events.
+    /// Whether the program is to end. The thread that sets it also sends [`Input::Wake`], unless
+    /// the queue is full.
     pub stop: Stop,
     /// Whether the configuration is to be read again; likewise.
     pub reload: Arc<AtomicBool>,
 }
 
-/// How a session ends when nothing is wrong.
+/// Reason for which a session ends without an error.
 #[derive(Debug)]
 pub enum SessionEnd {
-    /// The program should end; what is in the kernel stays in force.
+    /// The program should end; the kernel keeps the policy in force.
     Stopped,
     /// The datastore's configuration differs from the one that the session began with.
     Reconfigured(ConfigUpdate),
-    /// The machine is otherwise than when the session began; in which way.
+    /// The machine has changed since the session began; the text describes the change.
     Outdated(String),
     /// The configuration is to be read again. If it turns out to be the same, the session can go on.
     Reload,
-    /// Somebody else is about to change what is in the kernel, and waits until this is dropped, after the session.
+    /// Another process is about to change the kernel's state, and waits until this is dropped,
+    /// after the session.
     LetGo(Sender<()>),
 }
 
-/// What follows a turn of the loop.
+/// Outcome of a turn of the loop.
 #[derive(Debug)]
 enum Turn {
     /// Another one, after this time at the latest.
@@ -90,13 +93,13 @@ enum Turn {
     Over(SessionEnd),
 }
 
-/// Reaction to input that cannot be used where it is unknown which endpoints it was to protect.
+/// Reaction to unusable input whose selected endpoints are unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unreadable {
-    /// Starts without being ready; the source keeps closed the endpoints that it may select.
+    /// Starts without being ready; the source closes the endpoints that the input may select.
     #[default]
     Deny,
-    /// Starts as if it were not there.
+    /// Starts as if it did not exist.
     Skip,
     /// Does not start.
     Exit,
@@ -113,17 +116,17 @@ pub struct Session<E: Enforcement> {
     metrics: SharedMetrics,
     fixed: Fixed,
     input: InputState,
-    /// Why nothing new is enforced.
+    /// Reason why no changes are enforced.
     hold: Option<Hold>,
     host_changes: Option<HostChanges>,
     desired: Desired,
     turns: Turns,
 }
 
-/// What a session is made from.
+/// Parameters of a [`Session`].
 #[derive(Debug)]
 pub struct Setup<E: Enforcement> {
-    /// Counts the sessions of this process.
+    /// Number of the session in this process.
     pub number: u64,
     /// The node.
     pub hostname: Hostname,
@@ -131,11 +134,13 @@ pub struct Setup<E: Enforcement> {
     pub sources: Sources,
     /// The same, parsed.
     pub resolved: Resolved,
-    /// What to do about input of which it is unknown what it was to protect.
+    /// Reaction to unusable input whose selected endpoints are unknown.
     pub unreadable: Unreadable,
-    /// Something has said in an earlier session that this node exists; if nothing does any more, that is enforced.
+    /// Whether an object named this node in an earlier session. If no object does any more, that is
+    /// enforced.
     pub node_is_known: bool,
-    /// What holds back changes that would cut those off who manage this host, if that is wanted.
+    /// Holds back changes that would cut management connections of this host; `None` if that is
+    /// off.
     pub host_changes: Option<HostChanges>,
     /// The enforcement.
     pub enforcement: E,
@@ -150,7 +155,7 @@ pub struct Setup<E: Enforcement> {
 }
 
 impl<E: Enforcement> Session<E> {
-    /// A session that has not heard of anything yet.
+    /// A session that has received no event yet.
     pub fn new(setup: Setup<E>) -> Self {
         let Setup {
             number,
@@ -169,7 +174,7 @@ impl<E: Enforcement> Session<E> {
         let faults = LoopFaults::new(&resolved.config, enforcement.now());
         let mut graph = Graph::new(&settings::graph(&resolved.config, hostname.clone()));
         if let Some(changes) = &mut host_changes {
-            // Without failsafe ports more would be held back.
+            // Without the failsafe ports more changes would be held back.
             let settings = settings::rules(&resolved.config).map(|rules| settings::evaluation(&rules));
             for update in changes.begin(settings.unwrap_or_default()) {
                 enforcement.on_object(update);
@@ -193,13 +198,13 @@ impl<E: Enforcement> Session<E> {
         }
     }
 
-    /// Whether something has said that this node exists.
+    /// Whether an object has named this node.
     #[must_use]
     pub fn node_is_known(&self) -> bool {
         self.input.node_is_known
     }
 
-    /// What was held back, for the next session.
+    /// Takes the held changes, for the next session.
     #[must_use]
     pub fn take_host_changes(&mut self) -> Option<HostChanges> {
         self.host_changes.take()
@@ -208,9 +213,9 @@ impl<E: Enforcement> Session<E> {
     /// Reacts to events until there is a reason to end.
     ///
     /// # Errors
-    /// [`SessionError`] if the session cannot go on. What is in the kernel stays in force.
+    /// [`SessionError`] if the session cannot go on. The kernel keeps the policy in force.
     pub fn run(&mut self, inputs: &Inputs) -> Result<SessionEnd, SessionError> {
-        // A session that goes on may have been left with something to do.
+        // A session that continues may have work left.
         let mut wait = Duration::ZERO;
         loop {
             match self.turn(inputs, wait)? {
@@ -220,8 +225,8 @@ impl<E: Enforcement> Session<E> {
         }
     }
 
-    /// One turn of the loop: takes the events that there are, waiting for the first, lets the calculation answer, and
-    /// has the answer enforced.
+    /// One turn of the loop: waits for the first event, takes the waiting events, flushes the
+    /// calculation, and has the updates enforced.
     fn turn(&mut self, inputs: &Inputs, wait: Duration) -> Result<Turn, SessionError> {
         let more = match self.take_all(inputs, wait)? {
             ControlFlow::Continue(more) => more,
@@ -260,8 +265,8 @@ impl<E: Enforcement> Session<E> {
         Ok(Turn::Next(if more { Duration::ZERO } else { next }))
     }
 
-    /// Waits for the first event, and takes all that there are, within reason. Returns whether there may be more, or the end of the
-    /// session.
+    /// Waits for the first event, and takes a bounded number of waiting ones. Returns whether there
+    /// may be more, or the end of the session.
     fn take_all(&mut self, inputs: &Inputs, wait: Duration) -> Result<ControlFlow<SessionEnd, bool>, SessionError> {
         let received = inputs.others.recv_timeout(wait);
         self.turns.times = TurnTimes::begin(self.enforcement.now());
@@ -308,16 +313,16 @@ impl<E: Enforcement> Session<E> {
         self.desired.news.in_force(now, |policy| self.graph.is_active(policy));
     }
 
-    /// Does nothing for a long time, as if the calculation did not come to an end.
+    /// Hangs for a long time, to simulate a calculation that does not end.
     fn hang(&self, inputs: &Inputs) {
         tracing::warn!("DebugSimulateCalcGraphHangAfter: the calculation hangs for an hour");
-        // The same thread programs the kernel, and would by itself.
+        // The dataplane shares this thread, and must not be reported as hanging.
         self.health.pause(Reporter::Dataplane);
         let _ = inputs.stop.wait(HANG);
         self.health.still_alive(Reporter::Dataplane);
     }
 
-    /// What was done since the last part of this turn is over. Returns how long it took.
+    /// Attributes the time since the last part of this turn to `part`, and returns it.
     fn part_is_done(&mut self, part: Part) -> Duration {
         let now = self.enforcement.now();
         self.turns.times.done(part, now)
@@ -327,7 +332,7 @@ impl<E: Enforcement> Session<E> {
         match input {
             Input::Question(Question { query: Query::ConfirmHostChanges, reply }) => self.confirm_host_changes(&reply),
             Input::Question(question) => self.answer(&question),
-            // Before that nothing is written.
+            // Before the first resync has ended nothing is written.
             Input::LetGo(waiting) => self.turns.let_go = Some(waiting).filter(|_| self.input.in_sync),
             Input::Datastore | Input::Wake => {}
         }
@@ -347,7 +352,7 @@ impl<E: Enforcement> Session<E> {
         Ok(true)
     }
 
-    /// Takes what waits, within reason; says whether there may be more.
+    /// Takes at most [`MAX_EVENTS`] waiting events; returns whether there may be more.
     fn take_all_from_datastore(&mut self, inputs: &Inputs) -> Result<bool, SessionError> {
         for _ in 0..MAX_EVENTS {
             if inputs.stop.is_set() {
@@ -382,7 +387,7 @@ impl<E: Enforcement> Session<E> {
                         Some(changes) => changes.take(update, noticed),
                         None => Some(update),
                     };
-                    // It waits there to be tried.
+                    // It waits in `host_changes` to be evaluated.
                     let Some(update) = update else { continue };
                     if let Update::Policy(id, _) = &update
                         && has_enforced
@@ -404,7 +409,7 @@ impl<E: Enforcement> Session<E> {
             DatastoreEvent::Versions(_) => {}
             DatastoreEvent::Unavailable { why, .. } => {
                 if self.input.unavailable.as_ref() != Some(&why) {
-                    tracing::error!(%why, "the datastore cannot be read; what is in force stays in force");
+                    tracing::error!(%why, "the datastore cannot be read; policy stays in force");
                 }
                 self.input.unavailable = Some(why);
                 self.health.report(Reporter::CalculationGraph, self.condition());
@@ -422,7 +427,7 @@ impl<E: Enforcement> Session<E> {
 
     fn take_status(&mut self, status: SyncStatus) {
         if status == SyncStatus::InSync && !self.input.begun {
-            // It can only mean what another session was told.
+            // This status belongs to a resync of an earlier session.
             return;
         }
         self.input.begun |= status == SyncStatus::Resync;
@@ -468,8 +473,8 @@ impl<E: Enforcement> Session<E> {
         Ok(())
     }
 
-    /// Notes what the calculation ignores because it is invalid under the configuration in force; the calculation has
-    /// logged it.
+    /// Notes the objects that the calculation ignores because they are invalid under the
+    /// configuration in force; the calculation has logged them.
     fn note_ignored(&mut self) {
         drop(self.graph.take_new_problems());
         let mut problems = super::ignored_objects(&self.graph);
@@ -487,12 +492,13 @@ impl<E: Enforcement> Session<E> {
         self.metrics.lock().datastore.input_problems = count as u64;
     }
 
-    /// Finds out whether there is a reason to enforce nothing new. While there is one the calculation is asked nothing, so
-    /// that changes that cancel each other out come to nothing.
+    /// Updates the reason to enforce no changes. While there is one the calculation is not flushed,
+    /// so that changes that cancel each other out have no effect.
     fn review_hold(&mut self) {
         self.input.node_is_known |= self.graph.knows_own_node();
         self.input.node_is_known |= self.host_changes.as_ref().is_some_and(HostChanges::names_node);
-        // A datastore whose flag was false may be another one now: what is told first is not all of it.
+        // After its flag was false, the datastore may have been replaced; it is incomplete until
+        // the resync ends.
         let is_not_ready = self.input.not_ready || self.input.resyncing && self.hold == Some(Hold::NotReady);
         let hold = match &self.hold {
             _ if is_not_ready => Some(Hold::NotReady),
@@ -506,17 +512,18 @@ impl<E: Enforcement> Session<E> {
         match (&self.hold, &hold) {
             (Some(old), Some(new)) if old.is_like(new) => {}
             (_, Some(new)) => tracing::warn!("{new}; {STAYS}"),
-            (Some(old), None) => tracing::info!("resolved: {old}; what has changed meanwhile is enforced now"),
+            (Some(old), None) => tracing::info!("resolved: {old}; the changes since then are enforced now"),
             (None, None) => {}
         }
         self.hold = hold;
-        // How long this takes is not the agent's doing.
+        // The duration of a hold does not count as latency of the agent.
         self.turns.latency.forget();
         self.desired.news.waited_until(Instant::now());
         self.health.report(Reporter::CalculationGraph, self.condition());
     }
 
-    /// Lets the calculation answer. Returns the datastore's configuration if it asks for a new session.
+    /// Flushes the calculation and passes the updates on. Returns the datastore's configuration if
+    /// it requires a new session.
     fn calculate(&mut self) -> Result<Option<ConfigUpdate>, SessionError> {
         if !self.input.in_sync {
             return Ok(None);

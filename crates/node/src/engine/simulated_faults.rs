@@ -1,23 +1,23 @@
-//! Faults that are asked for, by those who test what watches this program (`Debug…` of Felix's parameters).
+//! Simulated faults, for tests of monitoring (`Debug…` of Felix's parameters).
 
 use std::time::Duration;
 
 use tortie_config::Config;
 
-/// How long what hangs does so.
+/// Duration of a simulated hang.
 pub(super) const HANG: Duration = Duration::from_secs(3600);
 
 /// Faults of the dataplane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DataplaneFaults {
-    /// How long to wait before each apply (`DebugSimulateDataplaneApplyDelay`).
+    /// Delay before each apply (`DebugSimulateDataplaneApplyDelay`).
     pub(super) apply_delay: Duration,
-    /// When to hang, after the begin (`DebugSimulateDataplaneHangAfter`).
+    /// Time of the hang after the start (`DebugSimulateDataplaneHangAfter`).
     pub(super) hang_after: Option<Duration>,
 }
 
 impl DataplaneFaults {
-    /// Those that the configuration asks for.
+    /// Reads the faults from the configuration.
     #[must_use]
     pub fn new(config: &Config) -> Self {
         Self {
@@ -36,7 +36,7 @@ pub(super) enum LoopFault {
     End,
 }
 
-/// Faults of the loop that have not happened yet, each with when that is to be, by the clock of who asks.
+/// Faults of the loop that have not happened yet, each with its time by the caller's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LoopFaults {
     hang_at: Option<Duration>,
@@ -49,7 +49,7 @@ impl LoopFaults {
         Self { hang_at: at(config.debug_simulate_calc_graph_hang_after), end_at: at(config.debug_panic_after) }
     }
 
-    /// What is to happen now, once.
+    /// Returns the fault that is due now, once.
     pub(super) fn take(&mut self, now: Duration) -> Option<LoopFault> {
         let is_due = |at: &mut Duration| *at <= now;
         if self.end_at.take_if(is_due).is_some() {
@@ -58,7 +58,7 @@ impl LoopFaults {
         self.hang_at.take_if(is_due).map(|_| LoopFault::Hang)
     }
 
-    /// How long nothing happens.
+    /// Returns the time until the next fault.
     pub(super) fn next(&self, now: Duration) -> Duration {
         let next = self.hang_at.into_iter().chain(self.end_at).min();
         next.map_or(Duration::MAX, |at| at.saturating_sub(now))

@@ -1,8 +1,8 @@
-//! How often the kernel is written to.
+//! Rate limit of writes to the kernel.
 
 use std::time::Duration;
 
-/// A bucket of tokens: some applies may follow each other at once, many are spread out
+/// Token bucket: some applies may follow each other at once, many are spread out
 /// (`felix/dataplane/linux/int_dataplane.go`).
 #[derive(Debug)]
 pub(super) struct Throttle {
@@ -18,7 +18,7 @@ impl Throttle {
         Self { tokens: 1, refilled: now }
     }
 
-    /// Takes a token; if there is none, says how long to wait for one.
+    /// Takes a token, or returns the time until there is one.
     pub(super) fn admit(&mut self, now: Duration) -> Result<(), Duration> {
         while self.tokens < CAPACITY && self.refilled + REFILL <= now {
             self.tokens += 1;

@@ -1,6 +1,7 @@
-//! How long each turn of the loop takes, and which of its parts takes how long.
+//! Duration of each turn of the loop and of its parts.
 //!
-//! While a turn lasts nothing else is heard. So all turns go into histograms, and the parts of a long one are logged.
+//! No event is handled during a turn. So all turns go into histograms, and the parts of a long one
+//! are logged.
 
 use std::time::Duration;
 
@@ -10,24 +11,26 @@ use crate::metrics::LoopMetrics;
 /// (`benches/README.md`).
 pub(super) const LONG_TURN: Duration = Duration::from_secs(1);
 
-/// The same, until everything has been in force once: reading all, and writing all, takes its time.
+/// The same until everything has been in force once: the first reading and writing of everything
+/// takes longer.
 pub(super) const LONG_FIRST_TURN: Duration = Duration::from_secs(10);
 
-/// How long no other long turn is logged after one, so that a machine that is always slow does not fill its disk.
+/// Minimum time between two logged long turns, so that a machine that is always slow does not fill
+/// its disk.
 const LOG_PAUSE: Duration = Duration::from_secs(60);
 
-/// What a turn of the loop consists of, in this order.
+/// Part of a turn of the loop, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// Events are taken from their queues.
     Events,
     /// Updates are filed in the calculation graph.
     Updates,
-    /// The graph is flushed; what it says goes to whoever enforces.
+    /// The graph is flushed; its updates go to the enforcement.
     Flush,
-    /// Whoever enforces finds out what to write.
+    /// The enforcement computes the writes.
     Render,
-    /// Programs run, and the kernel is asked and written to.
+    /// External commands run, and the kernel is read and written.
     Write,
 }
 
@@ -45,15 +48,15 @@ impl Part {
     }
 }
 
-/// What a turn is named after. Of several the greatest.
+/// Cause after which a turn is named; the greatest of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TurnCause {
-    /// Nothing was told, but it was time.
+    /// The timer expired, without an event.
     #[default]
     Timer,
-    /// The enforcement had an event, and this is the name of its events.
+    /// The enforcement had an event; the text is the name of its events.
     Event(&'static str),
-    /// The datastore told something.
+    /// The datastore sent an event.
     Datastore,
 }
 
@@ -67,7 +70,7 @@ impl TurnCause {
     }
 }
 
-/// The turn that the loop is in. All times are those since one fixed moment.
+/// The current turn of the loop. All times are since one fixed moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TurnTimes {
     begun: Duration,
@@ -84,17 +87,17 @@ impl TurnTimes {
         Self { begun: now, last: now, ..Self::default() }
     }
 
-    /// Something was told.
+    /// Notes the cause of an event.
     pub(super) fn told(&mut self, cause: TurnCause) {
         self.cause = self.cause.max(cause);
     }
 
-    /// So many updates came.
+    /// Adds to the number of updates.
     pub(super) fn updates(&mut self, count: usize) {
         self.updates += count;
     }
 
-    /// What was done since the last part is this part, or more of it. Returns how long it took.
+    /// Attributes the time since the last part to this part, and returns it.
     pub(super) fn done(&mut self, part: Part, now: Duration) -> Duration {
         let took = now.saturating_sub(self.last);
         self.last = now;
@@ -102,7 +105,7 @@ impl TurnTimes {
         took
     }
 
-    /// What was done since the last part was rendering, and for so long writing.
+    /// Attributes the time since the last part to rendering, except for the time of writing.
     pub(super) fn enforced(&mut self, now: Duration, writing: Duration) {
         self.done(Part::Render, now);
         let render = self.part(Part::Render);
@@ -127,7 +130,7 @@ impl TurnTimes {
 pub(super) struct LongTurn {
     turn: TurnTimes,
     took: Duration,
-    /// How many long turns before it were not logged.
+    /// Number of long turns before it that were not logged.
     unlogged: u64,
 }
 
@@ -144,7 +147,7 @@ impl LongTurn {
             write_ms = ms(Part::Write),
             updates = self.turn.updates,
             unlogged = self.unlogged,
-            "a turn of the main loop took long; nothing else was heard meanwhile"
+            "a turn of the main loop took long; no other event was handled meanwhile"
         );
     }
 }
@@ -157,7 +160,7 @@ pub(super) struct LongTurns {
 }
 
 impl LongTurns {
-    /// A turn is over. It goes into the histograms; if it is to be logged it is returned.
+    /// Adds a finished turn to the histograms; returns it if it is to be logged.
     pub(super) fn finished(
         &mut self,
         turn: TurnTimes,

@@ -19,20 +19,22 @@ use super::record;
 use super::told::{Listener, Told};
 use super::{FlowMetrics, FlowSettings, LastHit, RuleMetrics, SharedFlows};
 
-/// How long a wait lasts, if nothing happens.
+/// Longest wait without an event.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
-/// What comes within this time of the first news is taken at once, so that each packet does not cost a wait of its own.
+/// Time after the first event in which more events are gathered, so that not every packet costs a
+/// separate wait.
 const GATHERING: Duration = Duration::from_millis(50);
-/// How often all tracked connections are listed, for what went through them and for ends that were not heard.
+/// Interval between listings of all conntrack entries, for their counters and for ends that were
+/// missed.
 const LISTING: Duration = Duration::from_secs(60);
-/// A listing is followed by a pause so many times as long.
+/// Ratio of the pause after a listing to the duration of the listing.
 const REST: u32 = 50;
-/// How often totals are given out.
+/// Interval between publications of totals.
 const TOTALS: Duration = Duration::from_secs(2);
-/// How many kinds of flow are counted together at once.
+/// Maximum number of kinds of flow that are aggregated at once.
 const GROUPS: usize = 100_000;
 
-/// A clock that tells the time of day, and does not go back.
+/// A clock of the time of day that does not go back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     began: Instant,
@@ -49,7 +51,7 @@ impl Clock {
     }
 }
 
-/// Where what was collected goes.
+/// Receivers of collected flows.
 #[derive(Debug)]
 pub(super) struct Outputs {
     shared: SharedFlows,
@@ -66,10 +68,10 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    /// Outputs to which nothing has gone yet.
+    /// Outputs that have received nothing yet.
     ///
     /// # Errors
-    /// If there can be no thread to send.
+    /// If the sending thread cannot be started.
     pub(super) fn new(settings: &FlowSettings, shared: SharedFlows, now: Time) -> std::io::Result<Self> {
         Ok(Self {
             shared,
@@ -91,7 +93,8 @@ impl Outputs {
         for event in &events {
             let rest;
             let mut counted = event;
-            // Without host endpoints it is what a workload said that is gone, and whose end nobody reports any more.
+            // Without host endpoints the trail is that of a workload that is gone; no endpoint
+            // reports its end any more.
             if !event.flow.host.is_empty() && !collector.has_host_endpoints() {
                 rest = Event { flow: Flow { host: Trail::default(), ..event.flow.clone() }, ..event.clone() };
                 counted = &rest;
@@ -108,7 +111,7 @@ impl Outputs {
         }
     }
 
-    /// Ends the interval over which connections are counted together.
+    /// Ends the interval over which connections are aggregated.
     #[cfg_attr(not(feature = "goldmane"), allow(unused_variables, reason = "files hold less"))]
     fn flush(&mut self, collector: &Collector, now: Time) {
         self.flushed = now;
@@ -158,7 +161,7 @@ impl Outputs {
     }
 }
 
-/// What has something in common, as a line of the file.
+/// Formats an aggregate as a line of the file.
 fn line(aggregate: &Aggregate) -> Vec<u8> {
     let key = &aggregate.key;
     let mut value = json!({
@@ -210,19 +213,20 @@ fn group(group: &EndGroup) -> Value {
     }
 }
 
-/// Collects until there is nobody to tell anything any more.
+/// Collects until it is stopped or the sender of changes is dropped.
 #[derive(Debug)]
 pub(super) struct Worker<S> {
     told: Listener,
     source: S,
     collector: Collector,
-    /// Where flows go, if they are told.
+    /// Receivers of flows, if flows are reported.
     outputs: Option<Outputs>,
     log_rules: Option<LogRules>,
     clock: Clock,
-    /// When connections are listed next.
+    /// Time of the next listing of connections.
     listing: Time,
-    /// The messages do not fit together, so that rules and staged policies may be told wrongly.
+    /// The messages contradict each other, so that rules and staged policies may be reported
+    /// wrongly.
     is_broken: bool,
 }
 
@@ -258,7 +262,8 @@ impl<S: Source> Worker<S> {
         loop {
             let mut heard = Heard::default();
             self.source.hear(&mut heard);
-            // What is to be enforced is told before it is: all rules that logged these packets are known afterwards.
+            // The desired state is sent before it is enforced, so all rules that logged these
+            // packets are known after this.
             let goes_on = self.drain();
             let more = heard.more;
             self.take(&heard);
@@ -319,7 +324,7 @@ impl<S: Source> Worker<S> {
         self.listing = end + LISTING.max(end.saturating_sub(begin) * REST);
     }
 
-    /// Takes all that waits; false if nobody will tell anything any more.
+    /// Takes all waiting messages; returns false if their sender is dropped.
     fn drain(&mut self) -> bool {
         loop {
             match self.told.next() {
@@ -328,7 +333,7 @@ impl<S: Source> Worker<S> {
                     if let Some(error) = state.contradiction()
                         && !std::mem::replace(&mut self.is_broken, true)
                     {
-                        tracing::error!(%error, "flows may be told without rules and staged policies");
+                        tracing::error!(%error, "flows may be reported without rules and staged policies");
                     }
                     self.collector.on_desired(*state, &changes);
                 }

@@ -1,4 +1,4 @@
-//! From what the kernel says to what the collector takes.
+//! Conversion of kernel events to the collector's types.
 
 use std::net::IpAddr;
 
@@ -17,8 +17,9 @@ pub(super) fn of_packet(tuple: &Tuple) -> Option<FlowId> {
     Some(FlowId { packet, icmp_id })
 }
 
-/// A connection as policy saw it: from the original source to the destination that answers. `None` for those that others keep
-/// in zones of their own, which do not come through the node's rules.
+/// Returns a connection as policy saw it: from its first source to the destination that answers.
+/// `None` for a connection in a conntrack zone: other programs use zones, and its packets bypass
+/// the node's rules.
 pub(super) fn of_connection(connection: &Connection, traffic: Option<netlink::Traffic>) -> Option<ConnectionNews> {
     if connection.zone != 0 {
         return None;

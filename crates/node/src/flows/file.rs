@@ -7,12 +7,12 @@ use std::path::PathBuf;
 
 use super::FlowFile;
 
-/// The file that is written to now. Older ones have a number behind their name, the oldest the highest.
+/// The current file. Older ones have a number behind their name, the oldest the highest.
 #[derive(Debug)]
 pub(super) struct RotatingFile {
     settings: FlowFile,
     file: Option<(File, u64)>,
-    /// That it cannot be written to has been said.
+    /// The failure to write has been logged.
     is_said: bool,
     dropped: u64,
 }
@@ -78,14 +78,14 @@ impl RotatingFile {
         let mut file = OpenOptions::new().create(true).read(true).append(true).mode(0o640).open(path)?;
         let written = file.metadata()?.len();
         if written > 0 && !ends_line(&file, written)? {
-            // As a kill in the middle of a line leaves it.
+            // A process that was killed while it wrote has left an incomplete line.
             file.write_all(b"\n")?;
             return Ok((file, written + 1));
         }
         Ok((file, written))
     }
 
-    /// Gives each older file the next number. The last one goes.
+    /// Gives each older file the next number, and removes the oldest.
     fn rotate(&self) -> io::Result<()> {
         let FlowFile { path, max_files, .. } = &self.settings;
         let numbered = |number: u32| -> PathBuf {

@@ -1,4 +1,4 @@
-//! What is heard of the kernel.
+//! Events of the kernel: logged packets, and connections.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tortie_rules::{NFLOG_GROUP_EGRESS, NFLOG_GROUP_INGRESS};
 
 use super::edge;
 
-/// How long to wait before what cannot be opened is tried again.
+/// Pause before a socket that could not be opened is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// A packet that was logged.
@@ -24,41 +24,41 @@ pub(super) struct Logged {
     pub(super) by: LoggedBy,
 }
 
-/// What logged a packet.
+/// Origin of a logged packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LoggedBy {
     /// A rule, with its prefix.
     Rule(Box<str>),
-    /// A program, which decided by this; by nothing that is known if there is none.
+    /// An eBPF program, with the rule or step that decided, if it is known.
     Program(Option<Arc<Hit>>),
 }
 
-/// Something that was heard of a connection.
+/// Event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     Began(ConnectionNews),
     Ended(ConnectionNews),
 }
 
-/// What one look has brought.
+/// Events of one read.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
     pub(super) packets: Vec<Logged>,
     pub(super) connections: Vec<News>,
-    /// How many messages the kernel dropped, as far as that is known.
+    /// Number of messages that the kernel dropped, as far as it is known.
     pub(super) lost: u64,
     pub(super) unreadable: u64,
-    /// There is more to be heard at once.
+    /// More events can be read at once.
     pub(super) more: bool,
 }
 
-/// Where news comes from.
+/// Source of events.
 pub(super) trait Source {
-    /// Waits until there is something, or for so long; false if all is to end.
+    /// Waits for an event, at most for this time; returns false if the thread is to end.
     fn wait(&mut self, longest: Duration) -> bool;
-    /// Takes what there is.
+    /// Takes the waiting events.
     fn hear(&mut self, heard: &mut Heard);
-    /// Tells all connections that are tracked; whether it could.
+    /// Lists all tracked connections; returns whether that succeeded.
     fn list(&mut self, each: &mut dyn FnMut(&ConnectionNews)) -> bool;
 }
 
@@ -67,7 +67,8 @@ pub(super) trait Source {
 pub(super) struct Kernel {
     stopped: OwnedFd,
     log: PacketLog,
-    /// Whether it is read what rules log and of connections, and not only what programs log.
+    /// Whether packets that rules log and connection events are read, and not only the log of eBPF
+    /// programs.
     reads_all: bool,
     timeout: Duration,
     nflog: Opened<Nflog>,
@@ -75,13 +76,13 @@ pub(super) struct Kernel {
     conntrack: Opened<Conntrack>,
 }
 
-/// Opened when needed, and again some time after a failure.
+/// A socket that is opened when it is needed, and again some time after a failure.
 #[derive(Debug)]
 struct Opened<T> {
     what: &'static str,
     socket: Option<T>,
     failed: Option<Instant>,
-    /// That it failed has been said.
+    /// The failure has been logged.
     is_said: bool,
 }
 
@@ -132,7 +133,7 @@ impl<T> Opened<T> {
 }
 
 impl Kernel {
-    /// Opens nothing yet. All is to end when `stopped` is hung up.
+    /// Opens nothing yet. The thread ends when the other end of `stopped` is closed.
     pub(super) fn new(stopped: OwnedFd, log: PacketLog, reads_all: bool, timeout: Duration) -> Self {
         Self {
             stopped,
@@ -153,14 +154,14 @@ impl Kernel {
 impl Source for Kernel {
     fn wait(&mut self, longest: Duration) -> bool {
         if self.reads_all {
-            // The others would wait for this one.
+            // Opened before the wait, so that it covers them.
             self.nflog.get(Self::open_nflog);
             self.events.get(ConnectionEvents::open);
         }
         let mut fds = vec![PollFd::new(&self.stopped, PollFlags::IN)];
         let nflog = self.nflog.socket.as_ref().map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
         let events = self.events.socket.as_ref().map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
-        // Without it is looked for what is logged all the same, each time that this ends.
+        // Without this descriptor the log is read all the same, whenever the wait ends.
         let log = self.log.readable().ok().flatten();
         let log = log.as_ref().map(|log| PollFd::new(log, PollFlags::IN));
         fds.extend(nflog.into_iter().chain(events).chain(log));
@@ -171,7 +172,8 @@ impl Source for Kernel {
     }
 
     fn hear(&mut self, heard: &mut Heard) {
-        // First the packets: whatever ended before one of them was logged is then among the news of connections.
+        // Packets first: a connection that ended before one of them was logged is then among the
+        // connection events that are read below.
         let decided = self.log.take();
         heard.lost += decided.lost;
         heard.unreadable += decided.unreadable;

@@ -1,5 +1,5 @@
-//! Lines of rules with the action `Log`, where eBPF programs enforce policy: they cannot write into the kernel's log, so the agent
-//! writes into its own.
+//! Lines of rules with the action `Log` where eBPF programs enforce policy. The programs cannot
+//! write into the kernel's log, so the agent writes into its own.
 
 use std::time::Duration;
 
@@ -10,23 +10,25 @@ use tortie_rules::{LogConfig, Verdict};
 
 use super::record;
 
-/// How many lines there may be at once if nothing is said, as iptables has it.
+/// Burst of lines where none is configured, as in iptables.
 const BURST: u16 = 5;
-/// What a line takes, and how many there may be at once, where there is no limit: whoever reads packets must get on.
+/// Time for each line, and burst, where no limit is configured: the thread that reads packets must
+/// not be held up.
 const NO_LIMIT: (Duration, u32) = (Duration::from_millis(1), 1000);
 
-/// Writes a line for each rule that logs a packet, no more often than is allowed.
+/// Writes a line for each rule that logs a packet, within the rate limit.
 #[derive(Debug)]
 pub(super) struct LogRules {
     config: LogConfig,
-    /// The time that a line takes of what has been saved, which is no longer than for a burst.
+    /// The time that a line takes from the saved time, which is at most that of a burst.
     each: Duration,
     longest: Duration,
     saved: Duration,
     counted: Time,
-    /// Lines since the last one for which there was no time.
+    /// Lines that the rate limit has suppressed since the last one.
     suppressed: u64,
-    /// Messages since the last one that were not read in time: whether a rule logged these packets is not known.
+    /// Messages since the last line that were not read in time: whether a rule logged these packets
+    /// is not known.
     lost: u64,
 }
 
@@ -48,12 +50,12 @@ impl LogRules {
         Self { config, each, longest, saved: longest, counted: now, suppressed: 0, lost: 0 }
     }
 
-    /// Some messages were not read in time. The next line says so.
+    /// Some messages were not read in time. The next line reports their number.
     pub(super) fn lost(&mut self, messages: u64) {
         self.lost += messages;
     }
 
-    /// Logs a packet of which is known what decided about it.
+    /// Logs a packet whose deciding rule or step is known.
     pub(super) fn log(&mut self, collector: &Collector, id: &FlowId, length: u32, decided: &Hit, now: Time) {
         for rule in collector.log_rules(decided, &id.packet) {
             if !self.may_log(now) {
@@ -126,13 +128,13 @@ mod tests {
             lines(rate(2, RateUnit::Second, Some(1)), &[0, 10, 499, 500, 999, 1000]),
             [true, false, false, true, false, true]
         );
-        // A burst, and what is saved is no more than for another.
+        // A burst; the saved time allows only one more.
         let after_an_hour = 3_600_000;
         let often = [&[0; 6][..], &[after_an_hour; 6]].concat();
         let burst = [true, true, true, true, true, false];
         assert_eq!(lines(rate(10, RateUnit::Minute, None), &often), [burst, burst].concat());
         assert_eq!(lines(None, &[0; 1001]).iter().filter(|may| **may).count(), 1000);
-        // Time that goes back gives nothing.
+        // A clock that goes back adds no time.
         assert_eq!(lines(rate(1, RateUnit::Second, Some(1)), &[5000, 0, 900, 1000]), [true, false, false, true]);
     }
 }

@@ -1,9 +1,10 @@
-//! Who talks to whom: connections by name with the rules that decided, from what rules (NFLOG) or eBPF programs log and the kernel
-//! tracks.
+//! Flows: connections by name with the deciding rules, from packets that rules (NFLOG) or eBPF
+//! programs log, and from conntrack.
 //!
-//! A thread of its own reads both, some times a second, and never holds anybody up: what the kernel cannot keep for it is lost
-//! and counted. Only where `FlowLogsLocalReporter`, `FlowLogsGoldmaneServer` or `FlowLogsFile` asks for it do rules log at all. Where
-//! eBPF programs enforce policy, the thread also writes the lines of rules with the action `Log`.
+//! A separate thread reads both, several times a second, and never blocks another thread: messages
+//! for which the kernel has no room are lost and counted. Rules log only if
+//! `FlowLogsLocalReporter`, `FlowLogsGoldmaneServer` or `FlowLogsFile` is set. Where eBPF programs
+//! enforce policy, the thread also writes the lines of rules with the action `Log`.
 
 mod collecting;
 mod counts;
@@ -40,36 +41,37 @@ pub use record::{EndRecord, FlowRecord, HitRecord, ServiceRecord, StagedRecord};
 pub use shared::{Batch, Followed, LastHit, SharedFlows};
 use told::{Teller, Told};
 
-/// What is collected, and where it goes.
+/// Settings of flow collection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSettings {
-    /// Whether flows are told, and not only the lines written of rules that log.
+    /// Whether flows are reported, and not only the lines of rules with the action `Log` are
+    /// written.
     pub tells: bool,
-    /// How these lines look, where eBPF programs enforce policy; elsewhere the kernel writes them.
+    /// Format of these lines, where eBPF programs enforce policy; elsewhere the kernel writes them.
     pub log_rules: Option<LogConfig>,
-    /// How often what was counted together is written.
+    /// Interval between writes of aggregates.
     pub flush_interval: Duration,
-    /// Whether staged policies are asked about each connection.
+    /// Whether staged policies are evaluated for each connection.
     pub previews: bool,
-    /// What policies are evaluated with.
+    /// Settings of policy evaluation.
     pub evaluation: Evaluation,
-    /// Where lines of JSON go.
+    /// File of JSON lines.
     pub file: Option<FlowFile>,
-    /// Who is sent what was counted together.
+    /// Receivers of aggregates.
     #[cfg(feature = "goldmane")]
     pub receivers: Vec<Receiver>,
-    /// For how long the kernel may take to answer.
+    /// Timeout of an answer of the kernel.
     pub netlink_timeout: Duration,
 }
 
-/// A file of lines of JSON, and older ones beside it.
+/// A file of JSON lines, and older ones beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowFile {
     /// The file.
     pub path: PathBuf,
-    /// From this length on a new one is begun, in bytes.
+    /// Size in bytes from which a new file is begun.
     pub max_size: u64,
-    /// How many there are at once, the current one included.
+    /// Maximum number of files, the current one included.
     pub max_files: u32,
 }
 
@@ -77,7 +79,7 @@ pub struct FlowFile {
 #[derive(Debug)]
 pub struct FlowCollector {
     told: Option<Teller>,
-    /// Whether ends are named, for which objects of the cluster are needed.
+    /// Whether ends are named, which needs cluster objects.
     names: bool,
     /// Its other end becomes readable when this is dropped.
     stop: Option<OwnedFd>,
@@ -126,7 +128,8 @@ impl FlowCollector {
 
 #[cfg(test)]
 impl FlowCollector {
-    /// Without a thread: the function gives the revision of the desired state that a thread would have by now.
+    /// Without a thread: the function returns the revision of the desired state that a thread would
+    /// have by now.
     pub(crate) fn without_thread() -> (Self, impl FnMut() -> u64) {
         let (told, updates) = told::queue(told::WAITING);
         let mut collector = Collector::new(Evaluation::default(), true, Limits::default());
@@ -144,7 +147,8 @@ impl FlowCollector {
 }
 
 impl Drop for FlowCollector {
-    /// Waits for the thread: who comes next can bind the groups of rules only once it has let them go.
+    /// Waits for the thread: the next collector can bind the NFLOG groups only once this thread has
+    /// released them.
     fn drop(&mut self) {
         drop(self.told.take());
         drop(self.stop.take());

@@ -1,4 +1,5 @@
-//! A connection as it is answered and written: the same names in the local API, in files and on the command line.
+//! Record of a connection in answers and files: the same names in the local API, in files and on
+//! the command line.
 
 use std::time::UNIX_EPOCH;
 
@@ -13,7 +14,7 @@ use tortie_model::{Direction, Protocol};
 pub struct EndRecord {
     /// `workload`, `node`, `network set` or `outside`.
     pub kind: String,
-    /// `namespace/pod`, or the name of a node or network set; empty for what is outside.
+    /// `namespace/pod`, or the name of a node or network set; empty for `outside`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// The address.
@@ -23,7 +24,7 @@ pub struct EndRecord {
     pub port: Option<u16>,
 }
 
-/// A rule, or an end of rules, that said what becomes of a connection.
+/// A rule, or an end of a tier or of profiles, that decided about a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HitRecord {
     /// `allow`, `deny` or `pass`.
@@ -54,65 +55,65 @@ pub struct ServiceRecord {
     pub port: u16,
 }
 
-/// What a staged policy would say if it were in force.
+/// Verdict that a staged policy would give if it were in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StagedRecord {
     /// `Kind/namespace/name` or `Kind/name`.
     pub policy: String,
     /// `egress` at the source, `ingress` at the destination.
     pub direction: String,
-    /// `host endpoint` if it is one of host endpoints of the node, and not of the workload at that end.
+    /// `host endpoint` if host endpoints of the node decide, and not the workload at that end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
     /// `allow` or `deny`.
     pub verdict: String,
 }
 
-/// News of a connection, or of the attempt of one.
+/// Event of a connection, or of an attempted connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowRecord {
-    /// When, RFC 3339 with milliseconds, UTC.
+    /// Time, RFC 3339 with milliseconds, UTC.
     pub time: String,
     /// `started`, `continues` or `ended`.
     pub stage: String,
     /// `allow` or `deny`.
     pub verdict: String,
-    /// Where it comes from.
+    /// Source.
     pub source: EndRecord,
-    /// Where it goes, behind any translation.
+    /// Destination, after DNAT.
     pub destination: EndRecord,
     /// `TCP`, or the number.
     pub protocol: String,
     /// The type of an ICMP message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub icmp_type: Option<u8>,
-    /// `address:port` that it was sent to, where that was translated.
+    /// `address:port` that it was sent to, if DNAT changed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_to: Option<String>,
-    /// The Service that is reached there, where the datastore tells of Services.
+    /// The reached Service, if the datastore has Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceRecord>,
-    /// What decided at the workload it comes from, in order.
+    /// Rules that decided at the source workload, in order.
     pub egress: Vec<HitRecord>,
-    /// What decided at the workload it goes to.
+    /// Rules that decided at the destination workload.
     pub ingress: Vec<HitRecord>,
-    /// What decided at host endpoints.
+    /// Rules that decided at host endpoints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host: Vec<HitRecord>,
-    /// What staged policies would say.
+    /// Verdicts of staged policies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub staged: Vec<StagedRecord>,
-    /// When it was first seen.
+    /// Time at which it was first seen.
     pub started: String,
-    /// How often policy decided about it.
+    /// Number of times that policy decided about it.
     pub attempts: u64,
-    /// From the source, so far.
+    /// Packets from the source so far.
     pub packets: u64,
-    /// The same in bytes.
+    /// Bytes from the source so far.
     pub bytes: u64,
-    /// Back to the source.
+    /// Packets to the source so far.
     pub reply_packets: u64,
-    /// The same in bytes.
+    /// Bytes to the source so far.
     pub reply_bytes: u64,
 }
 
@@ -153,7 +154,7 @@ impl FlowRecord {
     }
 }
 
-/// Where host endpoints of the node decide, and not a workload.
+/// Value of `at` where host endpoints of the node decide, and not a workload.
 pub(super) const AT_HOST: &str = "host endpoint";
 
 pub(super) fn staged(staged: &[tortie_flows::StagedVerdict]) -> Vec<StagedRecord> {

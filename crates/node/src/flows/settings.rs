@@ -34,7 +34,7 @@ impl FlowSettings {
         Ok(Some(Self {
             tells,
             log_rules: config.bpf_enabled.then(|| settings::log(config)).transpose()?,
-            // As often as Felix does, at the most.
+            // No more often than Felix does.
             flush_interval: config.flow_logs_flush_interval.max(Duration::from_secs(1)),
             previews: config.flow_logs_policy_evaluation_mode == PolicyEvaluationMode::Continuous,
             evaluation: settings::evaluation(&settings::rules(config)?),

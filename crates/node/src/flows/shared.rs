@@ -1,4 +1,4 @@
-//! What was collected lately, for whoever asks.
+//! Recently collected flows, for readers on other threads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -9,33 +9,33 @@ use tortie_flows::Event;
 
 use super::FlowMetrics;
 
-/// How much news of connections is kept.
+/// Maximum number of events that are kept.
 const KEPT: usize = 10_000;
-/// How many batches of news wait for one who follows slowly; those that come then are lost to it, and counted.
+/// Number of batches that wait for a slow subscriber; further ones are lost to it, and counted.
 const QUEUE: usize = 256;
 
-/// When a rule decided last, and how often it did.
+/// Time of the last decision of a rule, and number of decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastHit {
     /// RFC 3339 with milliseconds, UTC.
     pub time: String,
-    /// How often.
+    /// Number of hits.
     pub hits: u64,
 }
 
-/// News that somebody follows.
+/// A batch of events for a subscriber.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// The news.
+    /// The events.
     pub events: Arc<[Event]>,
-    /// How much news before it was lost to this reader, who was too slow.
+    /// Number of earlier events that this subscriber lost because it was too slow.
     pub lost: u64,
 }
 
-/// Batches of news that somebody follows.
+/// Batches of events for a subscriber.
 pub type Followed = Receiver<Batch>;
 
-/// What was collected lately. Plain data: the collecting thread writes, those who answer read.
+/// Recently collected flows. Plain data: the collecting thread writes, other threads read.
 #[derive(Clone, Debug, Default)]
 pub struct SharedFlows(Arc<Mutex<State>>);
 
@@ -45,7 +45,7 @@ struct State {
     recent: VecDeque<Arc<[Event]>>,
     kept: usize,
     subscriptions: Vec<Subscription>,
-    /// How much news all of them were too slow for.
+    /// Number of events that slow subscribers have lost in total.
     lost: u64,
     /// By the text of policies' ids.
     last_hits: BTreeMap<String, LastHit>,
@@ -55,19 +55,19 @@ struct State {
 #[derive(Debug)]
 struct Subscription {
     sender: SyncSender<Batch>,
-    /// How much news was lost to it since it was told of losses last.
+    /// Number of events that it has lost since a batch last reported its losses.
     lost: u64,
 }
 
 impl SharedFlows {
-    /// The news of late, oldest first; `None` while nothing is collected.
+    /// Returns the recent events, oldest first; `None` while nothing is collected.
     #[must_use]
     pub fn recent(&self) -> Option<Vec<Event>> {
         let state = self.lock();
         state.is_collecting.then(|| state.recent.iter().flat_map(|batch| batch.iter().cloned()).collect())
     }
 
-    /// The news from now on; `None` while nothing is collected.
+    /// Subscribes to the events from now on; `None` while nothing is collected.
     #[must_use]
     pub fn follow(&self) -> Option<Followed> {
         let mut state = self.lock();
@@ -78,7 +78,7 @@ impl SharedFlows {
         })
     }
 
-    /// When a rule of this policy decided last.
+    /// Returns the last decision of a rule of this policy.
     #[must_use]
     pub fn last_hit(&self, policy: &str) -> Option<LastHit> {
         self.lock().last_hits.get(policy).cloned()
@@ -92,12 +92,12 @@ impl SharedFlows {
         *self.lock() = State::default();
     }
 
-    /// How much news those who follow were too slow for, all together.
+    /// Returns the number of events that slow subscribers have lost in total.
     pub(super) fn lost(&self) -> u64 {
         self.lock().lost
     }
 
-    /// Measures as of late; `None` while nothing is collected.
+    /// Returns recent metrics; `None` while nothing is collected.
     #[must_use]
     pub fn metrics(&self) -> Option<FlowMetrics> {
         self.lock().metrics.clone()
@@ -109,7 +109,7 @@ impl SharedFlows {
         state.metrics = Some(metrics);
     }
 
-    /// Tells news to those who follow, and keeps it for a while.
+    /// Sends events to subscribers, and keeps them for a while.
     pub(crate) fn publish(&self, events: &[Event]) {
         if events.is_empty() {
             return;
@@ -121,7 +121,7 @@ impl SharedFlows {
         subscriptions.retain_mut(|subscription| {
             match subscription.sender.try_send(Batch { events: Arc::clone(&batch), lost: subscription.lost }) {
                 Ok(()) => subscription.lost = 0,
-                // One who is slow misses some, and learns how many.
+                // A slow subscriber misses some; the next batch reports their number.
                 Err(TrySendError::Full(_)) => {
                     subscription.lost += count;
                     *lost += count;

@@ -1,4 +1,4 @@
-//! What the collecting thread is told, in a queue that holds so much and no more.
+//! Messages to the collecting thread, in a bounded queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,10 +8,11 @@ use tortie_evaluate::State;
 use tortie_model::Update;
 use tortie_model::desired::DesiredUpdate;
 
-/// How many changes wait at once: more than a large cluster has objects, since all of them come at the start.
+/// Maximum number of waiting changes: more than a large cluster has objects, since all of them come
+/// at the start.
 pub(super) const WAITING: usize = 1_000_000;
 
-/// What the thread is told.
+/// Message to the collecting thread.
 #[derive(Debug)]
 pub(super) enum Told {
     /// An object of the cluster has changed.
@@ -36,7 +37,7 @@ struct Counts {
     dropped: AtomicU64,
 }
 
-/// The end that tells.
+/// The sending end.
 #[derive(Debug)]
 pub(super) struct Teller {
     sender: Sender<Told>,
@@ -44,14 +45,14 @@ pub(super) struct Teller {
     limit: usize,
 }
 
-/// The end that is told.
+/// The receiving end.
 #[derive(Debug)]
 pub(super) struct Listener {
     receiver: Receiver<Told>,
     counts: Arc<Counts>,
 }
 
-/// A queue in which so many changes wait at once. Nothing is set aside for them before they come.
+/// A queue with room for so many changes. It allocates no memory for them in advance.
 pub(super) fn queue(limit: usize) -> (Teller, Listener) {
     let ((sender, receiver), counts) = (channel(), Arc::<Counts>::default());
     (Teller { sender, counts: Arc::clone(&counts), limit }, Listener { receiver, counts })
@@ -62,25 +63,25 @@ impl Teller {
     pub(super) fn tell(&self, told: Told) {
         let counts = &self.counts;
         let count = told.count();
-        // Only one thread tells, so that nothing comes between the look and the change.
+        // Only one thread sends, so the count cannot grow between the check and the change.
         if counts.waiting.load(Ordering::Acquire) >= self.limit {
             if counts.dropped.fetch_add(count as u64, Ordering::Relaxed) == 0 {
-                let what = "changes come faster than flows can follow; some flows are told without names, rules and staged policies";
+                let what = "changes come faster than the flow collector takes them; some flows are reported without names, rules and staged policies";
                 tracing::error!(waiting = self.limit, "{what}");
             }
             return;
         }
         counts.waiting.fetch_add(count, Ordering::AcqRel);
-        // A thread that has ended has said why.
+        // A thread that has ended has logged the reason.
         let _ = self.sender.send(told);
     }
 }
 
 impl Listener {
-    /// The next message that waits.
+    /// Returns the next waiting message.
     ///
     /// # Errors
-    /// If none does, or nobody will tell anything any more.
+    /// If none waits, or the sending end is dropped.
     pub(super) fn next(&self) -> Result<Told, TryRecvError> {
         let told = self.receiver.try_recv()?;
         self.counts.waiting.fetch_sub(told.count(), Ordering::AcqRel);

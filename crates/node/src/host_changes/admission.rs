@@ -1,4 +1,4 @@
-//! Do host endpoints let a connection by which the host is managed in, if it is opened once more?
+//! Decides whether host endpoints would allow a management connection if it were opened again.
 
 use std::net::IpAddr;
 
@@ -8,12 +8,12 @@ use tortie_model::{Direction, HostEndpointName};
 use super::connection::{ManagementConnection, Observed};
 use crate::connections::{Exceptions, Judge, Surroundings};
 
-/// Whether a connection gets in.
+/// Whether a connection is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     Open,
     Closed,
-    /// It is not plain which host endpoint decides, and they do not agree.
+    /// The host endpoint that decides is ambiguous, and the candidates do not agree.
     Unclear,
 }
 
@@ -28,7 +28,7 @@ impl Admission {
     }
 }
 
-/// What becomes of each connection, in order.
+/// Returns the admission of each connection, in order.
 pub(super) fn admissions(evaluator: &Evaluator, observed: &Observed) -> Vec<Admission> {
     let surroundings = Surroundings { addresses: observed.addresses.clone(), ..Surroundings::default() };
     let exceptions = Exceptions::default();
@@ -37,7 +37,7 @@ pub(super) fn admissions(evaluator: &Evaluator, observed: &Observed) -> Vec<Admi
 }
 
 fn admission(evaluator: &Evaluator, judge: &Judge<'_>, connection: &ManagementConnection) -> Admission {
-    // Host endpoints govern nothing that comes from the host itself or, there, from its workloads.
+    // Host endpoints do not govern packets from the host itself or, here, from its workloads.
     if !judge.is_elsewhere(connection.remote.ip()) {
         return Admission::Open;
     }
@@ -51,8 +51,8 @@ fn admission(evaluator: &Evaluator, judge: &Judge<'_>, connection: &ManagementCo
     }
 }
 
-/// Whether a host endpoint lets a connection in and its answers out. What refers to something that is not there lets
-/// nothing in.
+/// Whether a host endpoint allows a connection and its answers. A reference to a missing object
+/// allows nothing.
 fn admits(evaluator: &Evaluator, name: &HostEndpointName, connection: &ManagementConnection) -> bool {
     let ends = |from: std::net::SocketAddr, to: std::net::SocketAddr| -> Option<Packet> {
         let end = |end: std::net::SocketAddr| -> (IpAddr, u16) { (end.ip(), end.port()) };
@@ -67,7 +67,7 @@ fn admits(evaluator: &Evaluator, name: &HostEndpointName, connection: &Managemen
     let decide = || -> Result<bool, Missing> {
         match ask(Layer::Untracked, Direction::Ingress, &inbound)? {
             Answer { verdict: Verdict::Deny, .. } => return Ok(false),
-            // What is not tracked gets an answer only if that passes untracked as well.
+            // An untracked connection gets an answer only if that is allowed untracked as well.
             answered if is_allowed_by_rule(&answered) => {
                 return Ok(ask(Layer::Untracked, Direction::Egress, &answer)?.verdict == Verdict::Allow);
             }
@@ -86,7 +86,8 @@ fn admits(evaluator: &Evaluator, name: &HostEndpointName, connection: &Managemen
     decide().unwrap_or(false)
 }
 
-/// What a rule allows has passed all of the endpoint; a failsafe port opens its table alone.
+/// Whether a rule allows the packet, which holds for the whole endpoint; a failsafe port skips its
+/// layer alone.
 fn is_allowed_by_rule(answer: &Answer) -> bool {
     answer.verdict == Verdict::Allow && !matches!(answer.decided_by, DecidedBy::Failsafe(_))
 }

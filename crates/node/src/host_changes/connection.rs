@@ -1,4 +1,4 @@
-//! The connections by which this host is managed.
+//! Management connections of this host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,10 +12,10 @@ use tortie_linux::netlink::{Netlink, NetlinkError};
 use tortie_linux::proc_net::{self, Malformed};
 use tortie_model::InterfaceName;
 
-/// A connection by which this host is managed: somebody has opened it to a management port.
+/// A management connection: another host has opened it to a management port of this host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ManagementConnection {
-    /// Who.
+    /// Address and port of the other host.
     pub remote: SocketAddr,
     /// The address and port of this host.
     pub local: SocketAddr,
@@ -34,16 +34,16 @@ impl fmt::Display for ManagementConnection {
     }
 }
 
-/// What can be seen of a host at one time.
+/// State of a host at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// The connections by which it is managed.
+    /// Its management connections.
     pub connections: BTreeSet<ManagementConnection>,
     /// The host's own addresses, by interface.
     pub addresses: BTreeMap<InterfaceName, BTreeSet<IpAddr>>,
 }
 
-/// Reason why it is unknown by which connections a host is managed.
+/// Failure to observe the management connections.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObserveError {
@@ -55,7 +55,7 @@ pub enum ObserveError {
         /// The reason.
         source: io::Error,
     },
-    /// A list of connections of the kernel has another form.
+    /// A list of connections of the kernel has an unknown form.
     #[error("{list}")]
     Malformed {
         /// The path of the list.
@@ -63,7 +63,7 @@ pub enum ObserveError {
         /// The first such line.
         source: Malformed,
     },
-    /// The kernel does not tell of interfaces, addresses or routes.
+    /// Interfaces, addresses or routes cannot be read from the kernel.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
     /// An observer outside this crate failed.
@@ -71,15 +71,15 @@ pub enum ObserveError {
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Tells who manages this host at the moment.
+/// Observer of the management connections of this host.
 pub trait Observe: fmt::Debug + Send {
-    /// Looks.
+    /// Returns the current state.
     ///
     /// # Errors
     /// [`ObserveError`] if they are unknown.
     fn observe(&mut self) -> Result<Observed, ObserveError>;
 
-    /// Which start of the machine it is.
+    /// Returns an identifier of the current boot of the machine.
     fn boot(&self) -> String;
 }
 

@@ -1,12 +1,16 @@
-//! Changes that would cut the connection of whoever manages this host are held back until they are confirmed
+//! Holds back changes that would cut a management connection of this host until they are confirmed
 //! (`--confirm-host-changes`).
 //!
-//! The objects that can decide about connections to the host go into the calculation by way of [`HostChanges`]. It knows
-//! what is in force of them, and what the datastore says that is otherwise. What is otherwise is tried: it is put into the
-//! calculation, and the answer is followed by an evaluator. If every connection to a management port that would get in before
-//! would get in after, the answer goes on to whoever enforces. If not, the former values are put back; as the answer depends on
-//! the current objects alone, both answers together come to nothing, and nobody is told of either. Then those are tried
-//! that cannot be the cause; the others are held back.
+//! The objects that can decide about connections to the host go into the calculation through
+//! [`HostChanges`]. It keeps their versions in force, and the versions of the datastore that differ
+//! from them.
+//!
+//! A differing version is tried: it goes into the calculation, and an evaluator applies the
+//! resulting updates. If every connection to a management port that would be allowed before would
+//! be allowed after, the updates go on to the enforcement. If not, the former versions are
+//! restored. The updates depend on the current objects alone, so those of both steps cancel each
+//! other out, and neither are passed on. Then those changes are tried that cannot be the cause; the
+//! others are held back.
 //!
 //! They are tried again when the datastore changes them, and every few seconds when connections, or the sets and endpoints that
 //! rules refer to, have changed.
@@ -37,10 +41,10 @@ pub use summary::{ConfirmedChanges, HeldChanges};
 
 const BROKEN: &str = "the calculation contradicts itself";
 
-/// How soon it is tried again to write down what could not be.
+/// Interval between attempts to write the record after a failure.
 const KEEP_AGAIN: Duration = Duration::from_secs(30);
 
-/// What the datastore says of an object that is not in force.
+/// Version of an object in the datastore that is not in force.
 #[derive(Debug)]
 struct Offer {
     update: Update,
@@ -49,16 +53,16 @@ struct Offer {
     is_new: bool,
 }
 
-/// Why changes are held back.
+/// Cause for which changes are held back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cause {
     /// They would cut these connections.
     Cuts(BTreeSet<ManagementConnection>),
-    /// It is not known which connections there are.
+    /// The management connections are not known.
     Unknown(Unobserved),
 }
 
-/// The reason why it is not known which connections there are. Two are the same if they read the same.
+/// Reason why the management connections are not known. Two are the same if they read the same.
 #[derive(Clone, Debug, thiserror::Error)]
 enum Unobserved {
     #[error("{BROKEN}")]
@@ -75,14 +79,14 @@ impl PartialEq for Unobserved {
 
 impl Eq for Unobserved {}
 
-/// That all offers, but for new ones, are held back.
+/// All offers except new ones are held back.
 #[derive(Debug)]
 struct Held {
     since: SystemTime,
     cause: Cause,
 }
 
-/// Holds back what would cut those off who manage this host.
+/// Holds back changes that would cut management connections of this host.
 #[derive(Debug)]
 pub struct HostChanges {
     node: Hostname,
@@ -90,11 +94,11 @@ pub struct HostChanges {
     in_force: BTreeMap<Key, Update>,
     /// Objects of the datastore that differ from those in force.
     offered: BTreeMap<Key, Offer>,
-    /// Objects in force of which the datastore has not spoken in this session.
+    /// Objects in force that the datastore has not sent in this session.
     untold: BTreeSet<Key>,
     /// The evaluator of the desired state that follows from the objects in force.
     evaluator: Evaluator,
-    /// The answers do not fit together.
+    /// The updates of the calculation do not fit together.
     is_broken: bool,
     holding: Holding,
     looks: Looks,
@@ -105,7 +109,7 @@ pub struct HostChanges {
 #[derive(Debug)]
 struct Holding {
     held: Option<Held>,
-    /// Connections from before the start of the machine, which their clients did not end.
+    /// Connections of an earlier boot of the machine, which their clients did not end.
     remembered: BTreeSet<ManagementConnection>,
     /// The time since which an earlier process held changes back.
     held_before: Option<SystemTime>,
@@ -118,7 +122,7 @@ struct Looks {
     last: Option<Result<Observed, Unobserved>>,
     /// There are offers that were not tried.
     is_due: bool,
-    /// Something else has changed that verdicts depend on.
+    /// Other state that verdicts depend on has changed.
     has_changed: bool,
     next: Duration,
 }
@@ -135,7 +139,8 @@ struct Keeping {
 }
 
 impl HostChanges {
-    /// For a node; what its predecessor has kept in a state directory about this datastore is known.
+    /// Holds back changes of a node. Loads the record that an earlier process kept in the state
+    /// directory about this datastore.
     #[must_use]
     pub fn new(node: Hostname, observe: Box<dyn Observe>, state: Option<&Path>, datastore: &str) -> Self {
         let store = state.map(|state| Store::new(state, node.as_str(), datastore));
@@ -144,7 +149,7 @@ impl HostChanges {
             Err(why) => {
                 tracing::warn!(
                     why = %with_causes(&why),
-                    "the record of what governed this host is ignored; what would cut connections now is held back as at a first start"
+                    "the record of the objects that governed this host is ignored; changes that would cut connections now are held back as at a first start"
                 );
                 None
             }
@@ -166,16 +171,17 @@ impl HostChanges {
         }
     }
 
-    /// Forgets what is kept: whoever enforces without holding anything back makes it untrue.
+    /// Removes the record: enforcement without holding changes back would make it false.
     pub fn forget(node: &Hostname, state: &Path, datastore: &str) {
         let mut store = Store::new(state, node.as_str(), datastore);
         if let Err(error) = store.remove() {
             let record = store.place().display();
-            tracing::warn!(%record, %error, "the record of what governed this host will be out of date, and cannot be removed");
+            tracing::warn!(%record, %error, "the record of the objects that governed this host will be out of date, and cannot be removed");
         }
     }
 
-    /// The session restarts, and everything will be told again. Gives what is in force, for a calculation that knows nothing.
+    /// Begins a session, in which the source will send everything again. Returns the objects in
+    /// force, for an empty calculation.
     pub(crate) fn begin(&mut self, settings: Settings) -> impl Iterator<Item = &Update> {
         self.evaluator = Evaluator::new(settings);
         self.is_broken = false;
@@ -185,7 +191,8 @@ impl HostChanges {
         self.in_force.values()
     }
 
-    /// Takes a change of the datastore; gives it back if it cannot decide about connections to the host.
+    /// Takes a change of the datastore; returns it if it cannot decide about connections to the
+    /// host.
     pub(crate) fn take(&mut self, update: Update, noticed: Instant) -> Option<Update> {
         if !can_govern_host(&update, &self.node) {
             return Some(update);
@@ -205,7 +212,7 @@ impl HostChanges {
         None
     }
 
-    /// Everything has been told: what was not does not exist any more.
+    /// The source has sent everything: objects that it did not send do not exist any more.
     pub(crate) fn all_is_told(&mut self, now: Instant) {
         for key in std::mem::take(&mut self.untold) {
             self.looks.is_due = true;
@@ -213,13 +220,13 @@ impl HostChanges {
         }
     }
 
-    /// Whether a host endpoint that is not in force says that this node exists.
+    /// Whether a host endpoint that is not in force names this node.
     pub(crate) fn names_node(&self) -> bool {
         let is_own = |key: &Key| matches!(key, Key::HostEndpoint(key) if key.host == self.node);
         self.offered.iter().any(|(key, offer)| is_own(key) && offer.update.exists())
     }
 
-    /// Takes what the calculation has answered to what is in force, before it is enforced.
+    /// Takes an update that follows from the objects in force, before it is enforced.
     pub(crate) fn on_update(&mut self, update: &DesiredUpdate, settings_of: SettingsOf<'_>) {
         let before = self.evaluator.state().revision();
         self.follow(update, settings_of);
@@ -231,7 +238,7 @@ impl HostChanges {
         self.evaluator.state()
     }
 
-    /// Tries what is not in force, if it is time. What comes of it is on disk before it is returned.
+    /// Tries the offers, if it is time. The result is on disk before it is returned.
     pub(crate) fn settle(&mut self, graph: &mut Graph, now: Duration, settings_of: SettingsOf<'_>) -> Settled {
         let settled = self.try_offers(graph, now, settings_of);
         if self.keeping.is_unkept && (!self.keeping.said_unkept || self.keeping.next <= now) {
@@ -242,9 +249,9 @@ impl HostChanges {
         settled
     }
 
-    /// Puts what is held back in force. Gives what is to be said of that, and the changes, which the calculation has to be told.
-    /// On disk they are in force already.
-    /// `None` if it is not known yet whether something is.
+    /// Puts the held changes in force. Returns their summary, and the changes, which the caller has
+    /// to put into the calculation. On disk they are in force already. `None` if it is not known
+    /// yet whether changes are held back.
     pub(crate) fn confirm(&mut self, graph: &Graph) -> Option<(ConfirmedChanges, Settled)> {
         let mut settled = Settled::default();
         let Some(summary) = self.held() else {
@@ -260,20 +267,20 @@ impl HostChanges {
             settled.accept(graph, &offer);
             offer.update.apply_to(&mut self.in_force);
         }
-        tracing::warn!(objects = summary.objects.join(", "), "confirmed: what was held back is put in force");
+        tracing::warn!(objects = summary.objects.join(", "), "confirmed: the held changes are put in force");
         self.let_go();
         self.looks.is_due |= !self.offered.is_empty();
         let not_kept = self.keep(objects);
-        // What else governs the host then is not known before it has been calculated.
+        // The other objects that govern the host then are not known before the calculation.
         self.keeping.is_unkept = true;
         Some((ConfirmedChanges { confirmed: Some(summary), not_kept }, settled))
     }
 
-    /// What is held back; `None` if nothing is.
+    /// Returns the held changes; `None` if there are none.
     pub(crate) fn held(&self) -> Option<HeldChanges> {
         let Held { since, cause } = self.holding.held.as_ref()?;
         let held = || self.offered.iter().filter(|(_, offer)| !offer.is_new);
-        // A session that has just begun does not know yet.
+        // At the begin of a session the held changes are not known yet.
         held().next()?;
         let is_unprotected = |(key, offer): &(&Key, &Offer)| {
             matches!(key, Key::HostEndpoint(_)) && offer.update.exists() && !self.in_force.contains_key(key)
@@ -291,7 +298,7 @@ impl HostChanges {
         })
     }
 
-    /// How long there is nothing to try if nothing happens.
+    /// Returns the time until the next trial if no event comes; `None` if nothing is held back.
     pub(crate) fn next_look(&self, now: Duration) -> Option<Duration> {
         self.holding.held.as_ref().map(|_| self.looks.next.saturating_sub(now))
     }
@@ -304,7 +311,8 @@ impl HostChanges {
         self.keeping.is_unkept = true;
     }
 
-    /// Writes down what is in force of what governs this host, and why something is held back. Returns why it could not.
+    /// Writes the objects in force that govern this host, and the cause of held changes. Returns
+    /// the failure, if there is one.
     fn keep(&mut self, objects: Vec<Update>) -> Option<String> {
         let store = self.keeping.store.as_mut()?;
         let held = self.holding.held.as_ref().map(|held| HeldRecord {
@@ -324,7 +332,7 @@ impl HostChanges {
             Err(error) => {
                 let why = with_causes(&error);
                 if !std::mem::replace(&mut self.keeping.said_unkept, true) {
-                    tracing::error!(%why, "a restart will not know what governs this host now, and what is held back");
+                    tracing::error!(%why, "a restart will not know the objects that govern this host now, and the held changes");
                 }
                 Some(why)
             }

@@ -1,4 +1,4 @@
-//! Which objects can decide whether a connection to this host gets in.
+//! Objects that can decide whether a connection to this host is allowed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,14 +9,15 @@ use tortie_model::{
 };
 use tortie_selector::Selector;
 
-/// The parameters that do.
+/// Parameters that can decide about it.
 const PARAMETERS: [&str; 2] = ["FailsafeInboundHostPorts", "FailsafeOutboundHostPorts"];
 
-/// What the name of all begins with that closes what unreadable input may be meant for: it is no change of anybody's, and
-/// closes pods as well.
+/// Prefix of the names of objects that fail closed for unreadable input: no user has made these
+/// changes, and they close pods as well.
 const CLOSING: &str = "tortie-unreadable";
 
-/// Whether an object is of a kind that can, and that is held back for it: not workloads, nodes, namespaces or service accounts.
+/// Whether an object is of a kind that can decide about it, and whose changes are held back: not
+/// workloads, nodes, namespaces or service accounts.
 pub(super) fn can_govern_host(update: &Update, node: &Hostname) -> bool {
     match update {
         Update::HostEndpoint(..) | Update::NetworkSet(..) | Update::ScopedConfig(..) => true,
@@ -35,10 +36,10 @@ fn is_parameter(name: &str) -> bool {
     PARAMETERS.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// What the host endpoints of this node refer to.
+/// Objects that the host endpoints of this node refer to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Governing {
-    /// Whether there are any.
+    /// Whether this node has host endpoints.
     pub(super) has_endpoints: bool,
     policies: BTreeSet<PolicyId>,
     tiers: BTreeSet<TierName>,
@@ -46,14 +47,14 @@ pub(super) struct Governing {
 }
 
 impl Governing {
-    /// What they refer to in this state.
+    /// Returns the references in this state.
     pub(super) fn of(evaluator: &Evaluator) -> Self {
         let mut governing = Self::default();
         governing.add(evaluator);
         governing
     }
 
-    /// What they refer to in another state.
+    /// Adds the references in another state.
     pub(super) fn add(&mut self, evaluator: &Evaluator) {
         for (_, state) in evaluator.host_endpoints() {
             self.has_endpoints = true;
@@ -75,8 +76,8 @@ impl Governing {
         }
     }
 
-    /// Whether the change of an object may be why connections with these addresses at their ends are cut; `None` if the addresses
-    /// are not known.
+    /// Whether the change of an object may be the cause that connections with these addresses at
+    /// their ends are cut; `None` stands for unknown addresses.
     pub(super) fn may_be_cause(
         &self,
         node: &Hostname,
@@ -97,7 +98,8 @@ impl Governing {
         }
     }
 
-    /// Of the objects in force those that decide about this host: what has to be known after a restart to go back to.
+    /// Returns those objects in force that decide about this host: after a restart they are needed
+    /// to return to this state.
     pub(super) fn objects(&self, node: &Hostname, in_force: &BTreeMap<Key, Update>) -> Vec<Update> {
         let policies = self.policies.iter().filter_map(|id| match in_force.get(&Key::Policy(id.clone())) {
             Some(Update::Policy(_, Some(policy))) => Some(&**policy),
@@ -112,7 +114,7 @@ impl Governing {
             Update::HostEndpoint(key, _) if key.host == *node => true,
             Update::HostEndpoint(_, Some(endpoint)) => is_selected(&endpoint.labels, &endpoint.profiles),
             Update::NetworkSet(_, Some(set)) => is_selected(&set.labels, &set.profiles),
-            // Of tiers there are few, and without one the order of the others is another.
+            // There are few tiers, and without one of them the others have another order.
             Update::GlobalConfig(..) | Update::HostConfig(..) | Update::Tier(..) => true,
             Update::ScopedConfig(..) => !parameters(update).is_empty(),
             _ => self.names(key),
@@ -121,8 +123,8 @@ impl Governing {
     }
 }
 
-/// What a policy says about workloads, as far as these can be told by a label that all of them have; `None` if it can say nothing
-/// about them.
+/// Returns the part of a policy that applies to workloads, selected by a label that all of them
+/// have; `None` if it cannot apply to workloads.
 pub(super) fn for_workloads(update: &Update) -> Option<Update> {
     let Update::Policy(id, Some(policy)) = update else { return None };
     if policy.untracked || policy.pre_dnat {
@@ -133,7 +135,7 @@ pub(super) fn for_workloads(update: &Update) -> Option<Update> {
     Some(Update::Policy(id.clone(), Some(Valid::new(policy).ok()?)))
 }
 
-/// The networks that selectors find by an object.
+/// Returns the networks by which an object is a member of selectors' sets.
 fn nets(update: &Update) -> Vec<Cidr> {
     let of_endpoint = |endpoint: &HostEndpoint| -> Vec<Cidr> {
         endpoint.expected_ipv4.iter().chain(&endpoint.expected_ipv6).copied().map(Cidr::host).collect()
@@ -145,7 +147,8 @@ fn nets(update: &Update) -> Vec<Cidr> {
     }
 }
 
-/// What a configuration for some nodes says of the parameters that count.
+/// Returns the parameters in a configuration for some nodes that can decide about connections to
+/// this host.
 fn parameters(update: &Update) -> BTreeMap<String, String> {
     let of_config = |config: &ScopedConfig| {
         let counts = config.parameters.iter().filter(|(name, _)| is_parameter(name.as_str()));

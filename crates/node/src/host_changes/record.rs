@@ -1,4 +1,4 @@
-//! What is known after a restart of what governed this host, and of what was held back.
+//! Record of the objects that governed this host, and of held changes, for a restart.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -15,13 +15,13 @@ use tortie_resources::v1::{Decoded, decode_text, encode};
 
 use super::connection::ManagementConnection;
 
-/// What is kept.
+/// Content of the record.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Record {
     /// The objects that governed this host, as they were in force.
     #[serde(skip)]
     pub(super) objects: Vec<Object>,
-    /// On whose account changes were held back, if any were.
+    /// Cause for which changes were held back, if any were.
     pub(super) held: Option<HeldRecord>,
 }
 
@@ -29,12 +29,12 @@ pub(super) struct Record {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Object(pub(super) Update);
 
-/// On whose account changes were held back.
+/// Cause for which changes were held back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HeldRecord {
-    /// Since when, in milliseconds since 1970.
+    /// Time since which they were held back, in milliseconds since 1970.
     pub(super) since_ms: u64,
-    /// Which start of the machine it was.
+    /// Identifier of the boot of the machine at that time.
     pub(super) boot: String,
     /// The connections that would have been cut.
     pub(super) connections: Vec<ManagementConnection>,
@@ -73,7 +73,7 @@ impl<'de> Deserialize<'de> for Object {
     }
 }
 
-/// Where the record is kept of one node and datastore.
+/// Store of the record of one node and datastore.
 #[derive(Debug)]
 pub(super) struct Store {
     place: PathBuf,
@@ -82,22 +82,24 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// In a state directory of the program; others may keep theirs in the same. Nothing is made before it is needed.
+    /// Uses a state directory of the program, which other nodes and datastores may share. Creates
+    /// nothing before it is needed.
     pub(super) fn new(state: &Path, node: &str, datastore: &str) -> Self {
         let whose = Sha256::digest(format!("{node}\0{datastore}"));
         let whose: String = whose.iter().map(|byte| format!("{byte:02x}")).collect();
         Self { place: state.join("host-changes").join(whose), written: None }
     }
 
-    /// What is kept; `None` if nothing is.
+    /// Returns the record; `None` if there is none.
     ///
     /// # Errors
-    /// Why what is there cannot be used.
+    /// If the file cannot be used.
     pub(super) fn load(&self) -> Result<Option<Record>, JournalError> {
         load(&self.place)
     }
 
-    /// Replaces it, so that at any time the old one or the new one is there. Writes nothing that it has written already.
+    /// Replaces the record; at any time the old one or the new one exists. Does not write a record
+    /// that it has written already.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -113,10 +115,10 @@ impl Store {
         Ok(())
     }
 
-    /// Removes what is kept.
+    /// Removes the record.
     ///
     /// # Errors
-    /// If it is there and cannot be removed.
+    /// If the file exists and cannot be removed.
     pub(super) fn remove(&mut self) -> io::Result<()> {
         self.written = None;
         match fs::remove_file(&self.place) {
@@ -125,7 +127,7 @@ impl Store {
         }
     }
 
-    /// Where it is.
+    /// Path of the record.
     pub(super) fn place(&self) -> &Path {
         &self.place
     }

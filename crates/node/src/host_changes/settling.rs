@@ -1,4 +1,4 @@
-//! Trying what is not in force.
+//! Trials of offers, which are not in force.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,20 +14,20 @@ use super::admission::{Admission, admissions};
 use super::objects::{Governing, for_workloads};
 use super::{BROKEN, Cause, Held, HostChanges, Observed, Offer, Unobserved};
 
-/// How soon it is tried again what is held back, if something has changed.
+/// Interval between trials of held changes, if something has changed.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// What verdicts depend on under the parameters of the datastore; `None` if these cannot be used.
+/// Settings of evaluation under the parameters of the datastore; `None` if these cannot be used.
 pub(crate) type SettingsOf<'a> = &'a dyn Fn(&ConfigUpdate) -> Option<Settings>;
 
-/// What is put in force.
+/// Changes that are put in force.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
-    /// What the calculation has answered, for whoever enforces.
+    /// Updates of the desired state, for the enforcement.
     pub(crate) messages: Vec<DesiredUpdate>,
     /// The objects, when each change was noticed, and whether the object governed endpoints of this node before.
     pub(crate) accepted: Vec<(Update, Instant, bool)>,
-    /// Something else is held back than before, or for other reasons.
+    /// Other changes are held back than before, or for another cause.
     pub(crate) is_news: bool,
 }
 
@@ -38,10 +38,10 @@ impl Settled {
     }
 }
 
-/// What a trial is measured by.
+/// State that a trial is compared with.
 struct View {
     observed: Result<Observed, Unobserved>,
-    /// What becomes of the connections by what is in force.
+    /// Admission of each connection by the policy in force.
     before: Vec<Admission>,
 }
 
@@ -72,7 +72,7 @@ impl HostChanges {
         let mut settled = Settled::default();
         if self.offered.is_empty() {
             if self.holding.held.is_some() {
-                tracing::info!("what was held back has been undone");
+                tracing::info!("the held changes have been undone");
                 settled.is_news = true;
             }
             if self.holding.held.is_some() || self.holding.held_before.is_some() {
@@ -99,19 +99,19 @@ impl HostChanges {
         let all: Vec<Key> = self.offered.keys().cloned().collect();
         let Err(cause) = self.attempt(&all, graph, &view, &mut governing, settings_of, &mut settled) else {
             if self.holding.held.is_some() {
-                tracing::info!("what was held back would not cut any connection now, and is put in force");
+                tracing::info!("the held changes would not cut any connection now, and are put in force");
                 settled.is_news = true;
             }
             self.let_go();
             return settled;
         };
-        // What is new may do without what is held back already …
+        // New offers may be acceptable without those that are held back already …
         let new: Vec<Key> = self.offered.iter().filter(|(_, offer)| offer.is_new).map(|(key, _)| key.clone()).collect();
         let is_done = new.is_empty()
             || new.len() < all.len()
                 && self.attempt(&new, graph, &view, &mut governing, settings_of, &mut settled).is_ok();
         if !is_done {
-            // … or else some of it.
+            // … or only a part of the new ones.
             for part in self.parts(&new, &view, &governing) {
                 if self.attempt(&part, graph, &view, &mut governing, settings_of, &mut settled).is_ok() {
                     break;
@@ -123,8 +123,9 @@ impl HostChanges {
         settled
     }
 
-    /// The parts of new offers that may be accepted without the rest: where no host endpoint governs this node yet, all but its host
-    /// endpoints; and all that cannot be the cause, so that it says nothing about this host.
+    /// Returns the parts of new offers that may be accepted without the rest: where no host
+    /// endpoint governs this node yet, all but its host endpoints; and all that cannot be the
+    /// cause, since they do not concern this host.
     fn parts(&self, new: &[Key], view: &View, governing: &Governing) -> Vec<Vec<Key>> {
         let addresses = view.addresses();
         let may_be_cause = |key: &Key| {
@@ -136,12 +137,12 @@ impl HostChanges {
         let is_open = !self.in_force.keys().any(is_own);
         let all_but_own = new.iter().filter(|key| is_open && !is_own(key)).cloned().collect();
         let innocent = new.iter().filter(|key| !may_be_cause(key)).cloned().collect();
-        // The whole has been tried.
+        // All of them together have been tried already.
         [all_but_own, innocent].into_iter().filter(|part: &Vec<_>| !part.is_empty() && part.len() < new.len()).collect()
     }
 
-    /// Of policies that are held back and have no former version, puts in force what they say about workloads, if they do not
-    /// select the host by that as well.
+    /// Enforces new policies that are held back and have no former version for workloads only, if
+    /// they do not select the host even then.
     #[expect(clippy::expect_used, reason = "an invariant of attempts")]
     fn enforce_for_workloads(
         &mut self,
@@ -157,7 +158,7 @@ impl HostChanges {
         for (key, update, noticed) in narrowed {
             let whole = self.offered.insert(key.clone(), Offer { update, noticed, is_new: true });
             let whole = whole.expect("an attempt accepts no offers but its own");
-            // If it is not accepted it has no part in what follows.
+            // A policy that is not accepted does not affect the next attempts.
             let _ = self.attempt(std::slice::from_ref(&key), graph, view, governing, settings_of, settled);
             self.offered.insert(key, whole);
         }
@@ -172,7 +173,8 @@ impl HostChanges {
         Ok(observed)
     }
 
-    /// Puts these offers into the calculation. If they cut nothing they are accepted, and otherwise all is as before.
+    /// Puts these offers into the calculation. If they cut no connection they are accepted;
+    /// otherwise the former state is restored.
     #[expect(clippy::expect_used, reason = "an invariant of the callers")]
     fn attempt(
         &mut self,
@@ -185,7 +187,7 @@ impl HostChanges {
     ) -> Result<(), Cause> {
         let mut accepted = Settled::default();
         for key in keys {
-            let offer = self.offered.get(key).expect("what is attempted is offered");
+            let offer = self.offered.get(key).expect("attempted changes are offered");
             accepted.accept(graph, offer);
             graph.on_update(offer.update.clone());
         }
@@ -197,7 +199,7 @@ impl HostChanges {
         governing.add(&self.evaluator);
         let Some(cause) = self.cause(keys, view, governing) else {
             for key in keys {
-                let offer = self.offered.remove(key).expect("what is attempted is offered");
+                let offer = self.offered.remove(key).expect("attempted changes are offered");
                 offer.update.apply_to(&mut self.in_force);
             }
             settled.messages.append(&mut accepted.messages);
@@ -208,18 +210,19 @@ impl HostChanges {
             let in_force = self.in_force.get(key).cloned();
             graph.on_update(in_force.unwrap_or_else(|| Update::delete(key.clone())));
         }
-        // The second answer undoes the first, so neither is used.
+        // These updates cancel the first ones out, so neither are used.
         graph.flush(&mut Vec::new());
         self.evaluator = before;
         Err(cause)
     }
 
-    /// Why offers that are being tried are to be held back, if they are.
+    /// Returns the cause for which offers that are being tried have to be held back, if there is
+    /// one.
     fn cause(&self, keys: &[Key], view: &View, governing: &Governing) -> Option<Cause> {
         if !governing.has_endpoints {
             return None;
         }
-        // It may have broken just now.
+        // The evaluator may have failed during this trial.
         let observed = match &view.observed {
             Ok(observed) if !self.is_broken => observed,
             observed => {
@@ -245,7 +248,8 @@ impl HostChanges {
         (!cut.is_empty()).then_some(Cause::Cuts(cut))
     }
 
-    /// Holds back all offers that are left. Says whether that is news.
+    /// Holds back all offers that are left. Returns whether that changes the held changes or their
+    /// cause.
     fn hold(&mut self, cause: Cause) -> bool {
         let is_news = self.holding.held.as_ref().is_none_or(|held| held.cause != cause)
             || self.offered.values().any(|offer| offer.is_new);
@@ -257,7 +261,7 @@ impl HostChanges {
         self.holding.held = Some(Held { since, cause });
         if is_news && let Some(summary) = self.held() {
             let has_policy = self.offered.keys().any(|key| matches!(key, Key::Policy(_) | Key::Tier(_)));
-            let also = if has_policy { "; pods keep what is in force of the policies among them" } else { "" };
+            let also = if has_policy { "; pods keep the versions in force of the policies among them" } else { "" };
             tracing::warn!(
                 objects = summary.objects.join(", "),
                 "changes are held back: {}; `tortie confirm` puts them in force, undoing them drops them{also}",

@@ -1,4 +1,4 @@
-//! Asking a running agent.
+//! Client of a running agent.
 
 use std::io::{self, BufReader, ErrorKind};
 use std::ops::ControlFlow;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::service::INTERFACE;
 use super::wire::{self, Call, Reply};
 
-/// How long an answer is waited for; longer than the agent waits for its engine.
+/// Timeout of an answer; longer than the agent's timeout for its engine.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A connection to the agent of this node.
@@ -22,43 +22,43 @@ pub struct Client {
     stream: BufReader<UnixStream>,
 }
 
-/// Why there is no answer.
+/// Failure of a query.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Nobody listens there.
+    /// No agent listens at the path.
     #[error("no agent answers at {}; check that `tortie run` is running with this --socket", path.display())]
     NoAgent {
-        /// Where.
+        /// Path.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         error: io::Error,
     },
-    /// Only root may ask, and whoever the agent runs as.
-    #[error("{}: only root may ask this agent, and whoever it runs as", path.display())]
+    /// Only root and the agent's user may query it.
+    #[error("{}: only root and the agent's user may query this agent", path.display())]
     Denied {
-        /// Where.
+        /// Path.
         path: PathBuf,
     },
-    /// Its engine has been doing something long.
-    #[error("the agent is busy and did not answer in time; `tortie status` says with what")]
+    /// Its engine is busy.
+    #[error("the agent is busy and did not answer in time; `tortie status` shows the cause")]
     Busy,
-    /// Nobody has it collect flows.
+    /// The agent does not collect flows.
     #[error("the agent does not collect flows; FlowLogsLocalReporter=Enabled has it collect them")]
     NotCollected,
-    /// It does not know what is asked, or speaks another language.
+    /// The agent does not know the query, or uses another protocol.
     #[error("the agent cannot answer: {0}")]
     Refused(String),
-    /// Its answer belongs to another question.
+    /// Its answer cannot be decoded.
     #[error("the agent's answer cannot be read")]
     Unreadable(#[from] serde_json::Error),
     /// The connection broke.
     #[error("{}", path.display())]
     Broken {
-        /// Where.
+        /// Path.
         path: PathBuf,
-        /// How.
+        /// Cause.
         #[source]
         error: io::Error,
     },
@@ -96,7 +96,8 @@ impl Client {
         self.receive().map(|(answer, _)| answer)
     }
 
-    /// Calls a method that is answered again and again, and gives each answer out until there is no more, or `each` breaks off.
+    /// Calls a method with several answers, and passes each one on until there are no more, or
+    /// `each` breaks off.
     ///
     /// # Errors
     /// [`ClientError`] if there is no answer, or another than expected.
@@ -125,7 +126,7 @@ impl Client {
         wire::write(self.stream.get_mut(), call).map_err(|error| self.broken(error))
     }
 
-    /// An answer, and whether another one follows.
+    /// Receives an answer, and whether another one follows.
     fn receive<T: DeserializeOwned>(&mut self) -> Result<(T, bool), ClientError> {
         let message = wire::read(&mut self.stream, wire::MAX_ANSWER).map_err(|error| self.broken(error))?;
         let message = message.ok_or_else(|| self.broken(ErrorKind::UnexpectedEof.into()))?;
@@ -137,7 +138,7 @@ impl Client {
             Some("org.tortie.agent.Busy") => Err(ClientError::Busy),
             Some("org.tortie.agent.NotListed") => {
                 let why = parameters.get("why").and_then(Value::as_str).unwrap_or_default();
-                Err(ClientError::Refused(format!("what the kernel counts cannot be read: {why}")))
+                Err(ClientError::Refused(format!("the kernel's counters cannot be read: {why}")))
             }
             Some(other) => Err(ClientError::Refused(format!("{other} {parameters}"))),
         }

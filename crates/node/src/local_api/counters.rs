@@ -1,4 +1,4 @@
-//! What the kernel has counted for rules.
+//! The kernel's counters of rules.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::process::ExitStatus;
@@ -9,12 +9,13 @@ use tortie_model::Family;
 
 use crate::engine::inspect::{CountedRule, DecisionCounters, Listing, Policy, RuleCounters, RuleCounts};
 
-/// So many of the rules that share a count are named: with `NFTablesLayout=Fast` there may be thousands.
+/// Maximum number of policy rules that are named for a shared count: with `NFTablesLayout=Fast`
+/// there may be thousands.
 const NAMED: usize = 8;
-/// How long a listing may take.
+/// Timeout of a listing.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The reason why counters of rules cannot be had.
+/// Reason why counters of rules are not available.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CountersError {
     /// The program that lists rules cannot be run.
@@ -28,10 +29,11 @@ pub(super) enum CountersError {
     Unread(String),
 }
 
-/// Notes what is counted for the rules of the policies, and gives all decisions that are counted, if eBPF programs take them.
+/// Adds the counters of rules to the policies. Returns all counted decisions, if eBPF programs
+/// count them.
 ///
 /// # Errors
-/// If the counters cannot be had, why.
+/// If the counters cannot be read.
 pub(super) fn note(
     policies: &mut [Policy],
     counts: RuleCounts,
@@ -54,9 +56,10 @@ pub(super) fn note(
     }
 }
 
-/// Gives each policy what rules of nftables have counted for it.
+/// Adds the counters of nftables rules to the policies.
 fn note_counted(policies: &mut [Policy], rules: &[CountedRule]) {
-    // For each owner the numbers of the rules that count for it, and where among those that a rule counts for it is.
+    // For each owner, the numbers of the rules that count for it, and its positions among the
+    // policy rules that such a rule counts for.
     let mut places: HashMap<&str, BTreeMap<usize, Vec<usize>>> = HashMap::new();
     for (number, rule) in rules.iter().enumerate() {
         for (at, (owner, _)) in rule.of.iter().enumerate() {
@@ -76,7 +79,7 @@ fn note_counted(policies: &mut [Policy], rules: &[CountedRule]) {
     }
 }
 
-/// Notes the counters of the rules of all chains of the policies.
+/// Adds the counters of the rules of all chains to the policies.
 fn note_rules(
     policies: &mut [Policy],
     listings: &[Listing],
@@ -97,7 +100,7 @@ fn note_rules(
     Ok(())
 }
 
-/// The listing of all tables of a family, with counters.
+/// Lists all tables of a family, with counters.
 ///
 /// # Errors
 /// If the program fails, why.
@@ -113,7 +116,7 @@ pub(super) fn list(listing: &Listing, runner: &Runner) -> Result<Vec<u8>, Counte
     }
 }
 
-/// The counters of the rules of some chains in a listing of `iptables-save -c`.
+/// Returns the counters of the rules of some chains from a listing of `iptables-save -c`.
 fn of_chains(text: &str, family: Family, chains: &BTreeSet<String>) -> Vec<RuleCounters> {
     let mut table = "";
     let mut rules = Vec::new();
@@ -121,7 +124,7 @@ fn of_chains(text: &str, family: Family, chains: &BTreeSet<String>) -> Vec<RuleC
         if let Some(name) = line.strip_prefix('*') {
             table = name;
         }
-        // Other lines are of chains, or begin and end tables.
+        // Other lines declare chains, or begin and end tables.
         let Some((counters, rest)) = line.strip_prefix('[').and_then(|rest| rest.split_once("] -A ")) else { continue };
         let (chain, rule) = rest.split_once(' ').unwrap_or((rest, ""));
         let Some((packets, bytes)) = counters.split_once(':').filter(|_| chains.contains(chain)) else { continue };

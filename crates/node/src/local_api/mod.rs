@@ -1,8 +1,10 @@
-//! What a running agent says to programs on its node, over a unix socket: how it is, its configuration, and which endpoints,
-//! policies and IP sets it has. It takes one order: that changes which are held back are confirmed.
+//! Answers of a running agent to programs on its node, over a Unix socket: its state, its
+//! configuration, and its endpoints, policies and IP sets. It takes one command, which confirms
+//! held changes.
 //!
-//! The protocol is [varlink](https://varlink.org): JSON objects, each ended by a zero byte; the interface is described in
-//! `org.tortie.agent.varlink`, which the agent gives out itself. Root may ask, and whoever the agent runs as; only root may confirm.
+//! The protocol is [varlink](https://varlink.org): JSON objects, each ended by a zero byte.
+//! `org.tortie.agent.varlink`, which the agent returns on request, describes the interface. Root
+//! and the agent's user may query; only root may confirm.
 
 mod client;
 mod counters;

@@ -1,4 +1,4 @@
-//! The socket, and who may ask there.
+//! The socket, and the permissions of its clients.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, BufReader, ErrorKind};
@@ -19,19 +19,19 @@ use super::service::{self, Answering, Service};
 use super::wire::{self, Reply};
 use crate::flows::Followed;
 
-/// Where an agent listens if nothing else is said.
+/// Default path of the agent's socket.
 pub const DEFAULT_SOCKET: &str = "/run/tortie/agent.sock";
 
-/// How many clients may be connected.
+/// Maximum number of connected clients.
 const MAX_CLIENTS: usize = 16;
-/// How long a client may say nothing, or leave an answer unread.
+/// Time for which a client may be silent, or leave an answer unread.
 const IDLE: Duration = Duration::from_secs(30);
-/// How often one who follows flows is told something, if only that there is nothing.
+/// Interval after which a client that follows flows is sent an answer, even if it is empty.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// How long to wait after a connection could not be taken, for instance for want of file descriptors.
+/// Pause after a connection could not be accepted, for instance for want of file descriptors.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// A socket at work. It ends, and its file is gone, when this is dropped.
+/// A listening socket. Dropping this closes it and removes its file.
 #[derive(Debug)]
 pub struct Server {
     listener: Arc<UnixListener>,
@@ -40,7 +40,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Answers on a socket at this path, on threads of its own. The socket of an agent that was killed is replaced.
+    /// Answers on a socket at this path, on separate threads. The socket of an agent that was
+    /// killed is replaced.
     ///
     /// # Errors
     /// If another program answers there, the path is something else than a socket, or the socket cannot be made.
@@ -103,7 +104,7 @@ fn accept(listener: &UnixListener, stop: &AtomicBool, service: &Arc<Service>) {
         }
         let service = Arc::clone(service);
         let serve = move || {
-            // One client's trouble is its own; it sees its connection closed.
+            // A failure of one client does not affect the others; its connection is closed.
             if let Err(error) = serve(&stream, &service) {
                 tracing::debug!(%error, "a client of the local socket failed");
             }
@@ -152,12 +153,12 @@ fn serve(stream: &UnixStream, service: &Service) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells all news of connections, until nothing is collected any more or the client is gone.
+/// Sends all flow events, until collection ends or the client is gone.
 fn follow(followed: &Followed, writer: &mut impl io::Write) -> io::Result<()> {
     loop {
         let batch = match followed.recv_timeout(HEARTBEAT) {
             Ok(batch) => Some(batch),
-            // By this it is noticed when the client has gone.
+            // The next write detects that the client is gone.
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return wire::write(writer, &service::flows(&[])),
         };

@@ -1,4 +1,4 @@
-//! From calls to answers.
+//! Answers to calls.
 
 use std::path::PathBuf;
 use std::sync::mpsc::sync_channel;
@@ -25,25 +25,25 @@ const DESCRIPTION: &str = include_str!("org.tortie.agent.varlink");
 const STANDARD: &str = "org.varlink.service";
 const STANDARD_DESCRIPTION: &str = include_str!("org.varlink.service.varlink");
 
-/// How long the engine is waited for.
+/// Timeout of the engine's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The same when the rest of the answer is of use without it.
+/// The same if the rest of the answer is useful without it.
 const SHORT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What does not change while the program runs.
+/// Facts that do not change while the program runs.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// The node's name.
     pub node: String,
     /// The datastore, without anything that is secret.
     pub datastore: String,
-    /// Who enforces.
+    /// Dataplane: `internal` or `exec:PATH`.
     pub dataplane: String,
     /// When the program began.
     pub started: Instant,
 }
 
-/// How the agent is.
+/// State of the agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The program's version.
@@ -54,9 +54,9 @@ pub struct Status {
     pub node: String,
     /// The datastore, without anything that is secret.
     pub datastore: String,
-    /// Who enforces.
+    /// Dataplane: `internal` or `exec:PATH`.
     pub dataplane: String,
-    /// Since its start.
+    /// Seconds since its start.
     pub uptime_seconds: u64,
     /// Whether all parts work.
     pub live: bool,
@@ -66,9 +66,9 @@ pub struct Status {
     pub components: Vec<Component>,
     /// Since its start.
     pub counters: Counters,
-    /// A change in the datastore that is taken back unless it is confirmed.
+    /// A change in the datastore that is rolled back unless it is confirmed.
     pub pending_change: Option<PendingSummary>,
-    /// How the engine is; `None` if it is busy with something long.
+    /// State of the engine; `None` if it is busy.
     pub engine: Option<EngineStatus>,
 }
 
@@ -81,59 +81,60 @@ pub struct Component {
     pub live: bool,
     /// Whether it does its job.
     pub ready: bool,
-    /// More to say.
+    /// Details.
     pub detail: String,
 }
 
-/// What was counted since the program's start.
+/// Counts since the program's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counters {
     /// Changes that came from the datastore.
     pub updates: u64,
     /// Changes that are in the kernel.
     pub events_to_kernel: u64,
-    /// The time from the arrival of a change to that, on average.
+    /// Mean time from the arrival of a change to its enforcement in the kernel.
     pub event_to_kernel_mean_ms: Option<f64>,
-    /// The same of those that reached the kernel last; the longest if there were several.
+    /// The same time of the changes that reached the kernel last; the longest if there were
+    /// several.
     #[serde(default)]
     pub event_to_kernel_last_ms: Option<f64>,
-    /// Half of those of the last ten minutes took no longer.
+    /// Median of these times in the last ten minutes.
     #[serde(default)]
     pub event_to_kernel_p50_ms: Option<f64>,
-    /// Nine of ten of those took no longer.
+    /// 90th percentile of these times in the last ten minutes.
     #[serde(default)]
     pub event_to_kernel_p90_ms: Option<f64>,
-    /// All but one in a hundred of those took no longer.
+    /// 99th percentile of these times in the last ten minutes.
     #[serde(default)]
     pub event_to_kernel_p99_ms: Option<f64>,
     /// Changes from the datastore that wait for the engine.
     #[serde(default)]
     pub waiting_for_engine: u64,
-    /// Applies that left something undone.
+    /// Incomplete applies.
     pub apply_failures: u64,
-    /// Problems in the input now.
+    /// Current problems of the input.
     pub input_problems: u64,
-    /// Objects that the kernel does not take now.
+    /// Objects that the kernel refuses now.
     pub dataplane_problems: u64,
 }
 
-/// What other parts of the program say at any time.
+/// State of other parts of the program, which can be read at any time.
 #[derive(Clone, Debug, Default)]
 pub struct Said {
-    /// How they are.
+    /// Health of the parts.
     pub health: Health,
-    /// What they count.
+    /// Metrics.
     pub metrics: SharedMetrics,
-    /// Who talks to whom.
+    /// Flows.
     pub flows: SharedFlows,
 }
 
-/// How a call is answered.
+/// Kind of answer to a call.
 #[derive(Debug)]
 pub(super) enum Answering {
     /// At once.
     Once(Reply),
-    /// With flows, for as long as there are any.
+    /// With flow events, until collection ends.
     Flows(Followed),
 }
 
@@ -141,12 +142,12 @@ pub(super) enum Answering {
 pub struct Service {
     facts: Facts,
     said: Said,
-    /// Takes a question to the engine; gives it back if the engine has no room for it.
+    /// Passes a question to the engine; returns whether the engine had room for it.
     ask: Box<dyn Fn(Question) -> bool + Send + Sync>,
     runner: Runner,
-    /// Where a change is kept that waits to be confirmed.
+    /// State directory with the change that waits to be confirmed.
     state_dir: Option<PathBuf>,
-    /// How many changes from the datastore wait for the engine.
+    /// Returns the number of changes from the datastore that wait for the engine.
     waiting: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
@@ -157,8 +158,8 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
-    /// Answers from these, and what the engine says; `ask` takes a question there without waiting, and says whether it did.
-    /// `runner` lists the kernel's rules.
+    /// Answers from these and from the engine; `ask` passes a question to the engine without
+    /// waiting, and returns whether it was taken. `runner` lists the kernel's rules.
     pub fn new(
         facts: Facts,
         said: Said,
@@ -168,20 +169,20 @@ impl Service {
         Self { facts, said, ask: Box::new(ask), runner, state_dir: None, waiting: Box::new(|| 0) }
     }
 
-    /// Tells how many changes from the datastore wait for the engine, too.
+    /// Also reports the number of changes from the datastore that wait for the engine.
     #[must_use]
     pub fn with_waiting(self, waiting: impl Fn() -> usize + Send + Sync + 'static) -> Self {
         Self { waiting: Box::new(waiting), ..self }
     }
 
-    /// Tells of the change that is kept in a state directory, too.
+    /// Also reports the change that is kept in a state directory.
     #[must_use]
     pub fn with_state_dir(self, state_dir: Option<PathBuf>) -> Self {
         Self { state_dir, ..self }
     }
 
-    /// Says how to answer one message; `None` if no answer is wanted.
-    /// `is_root` tells whether the one who asks may change something.
+    /// Returns the answer to one message; `None` if no answer is wanted. `is_root` states whether
+    /// the client may make changes.
     pub(super) fn answer(&self, message: &[u8], is_root: bool) -> Result<Option<Answering>, serde_json::Error> {
         let call: Call = serde_json::from_slice(message)?;
         if call.more
@@ -241,7 +242,7 @@ impl Service {
         match counts.map(|counts| counters::note(&mut policies, counts, list)).transpose() {
             Err(why) => Reply::error(&format!("{INTERFACE}.NotListed"), json!({ "why": with_causes(&why) })),
             Ok(Some(decisions)) if method == "Counters" => Reply::of(json!({
-                // Where there are decisions, policies have none of their own.
+                // Where eBPF decisions are counted, policies have no other counters.
                 "policies": if decisions.is_some() { Vec::new() } else { policies },
                 "decisions": decisions,
             })),
@@ -308,13 +309,14 @@ impl Service {
     }
 }
 
-/// News of connections.
+/// Answer with flow events.
 pub(super) fn flows(events: &[Event]) -> Reply {
     let flows: Vec<FlowRecord> = events.iter().map(FlowRecord::of).collect();
     Reply::of(json!({ "flows": flows }))
 }
 
-/// News of connections for one who follows, and how much before it was lost to it.
+/// Answer with flow events to a client that follows, and the number of earlier events that it has
+/// lost.
 pub(super) fn followed(events: &[Event], lost: u64) -> Reply {
     let reply = flows(events);
     if lost == 0 {
@@ -334,7 +336,7 @@ fn not_collected() -> Reply {
 /// A method does not take the parameter of this name.
 struct UnknownParameter(String);
 
-/// The question of a method of this interface; `None` if it has no such method.
+/// Returns the query of a method of this interface; `None` if there is no such method.
 fn query(method: &str, parameters: &Map<String, Value>) -> Option<Result<Query, UnknownParameter>> {
     let mut parameters = parameters.clone();
     let counts = match (method, parameters.get("counters")) {
@@ -365,7 +367,7 @@ fn query(method: &str, parameters: &Map<String, Value>) -> Option<Result<Query, 
     }))
 }
 
-/// The only parameter that there may be; the name of one that may not.
+/// Returns the only allowed parameter, or the name of one that is not allowed.
 fn which(parameters: &Map<String, Value>, allowed: Option<&str>) -> Result<Option<String>, UnknownParameter> {
     let mut which = None;
     for (name, value) in parameters {
@@ -397,7 +399,7 @@ fn standard(method: &str, call: &Call) -> Reply {
     }
 }
 
-/// Whoever asks may not.
+/// Answer to a client that lacks the permission.
 pub(super) fn permission_denied() -> Reply {
     Reply::error(&format!("{STANDARD}.PermissionDenied"), json!({}))
 }

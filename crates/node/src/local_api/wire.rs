@@ -10,7 +10,7 @@ pub(super) const MAX_CALL: u64 = 64 * 1024;
 /// The longest answer that a client reads.
 pub(super) const MAX_ANSWER: u64 = 256 * 1024 * 1024;
 
-/// What a client sends.
+/// A call of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Call {
     /// Interface and method.
@@ -25,7 +25,7 @@ pub(super) struct Call {
     pub(super) more: bool,
 }
 
-/// What is answered: values, or an error and what belongs to it.
+/// An answer: values, or an error with its parameters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Reply {
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! What network interfaces say of a machine.
+//! Facts about a machine from its network interfaces.
 
 use regex::Regex;
 
@@ -7,20 +7,20 @@ use tortie_linux::netlink::LinkState;
 /// The interface to which kube-proxy gives the addresses of services in IPVS mode.
 pub const IPVS_INTERFACE: &str = "kube-ipvs0";
 
-/// What network interfaces say of a machine.
+/// Facts about a machine from its network interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MachineFacts {
     /// Whether kube-proxy is in IPVS mode.
     pub has_ipvs: bool,
-    /// Whether kube-proxy has tables of nftables.
+    /// Whether kube-proxy has nftables tables.
     pub kube_proxy_uses_nftables: bool,
     /// The least MTU of the interfaces that lead outside and are up; `None` if there are none.
     pub mtu: Option<u32>,
 }
 
 impl MachineFacts {
-    /// What these interfaces say. Those whose names match the pattern lead outside.
+    /// Derives the facts from these interfaces. Those whose names match the pattern lead outside.
     #[must_use]
     pub fn of(links: &[LinkState], pattern: Option<&Regex>) -> Self {
         let leads_outside =
@@ -32,7 +32,7 @@ impl MachineFacts {
         }
     }
 
-    /// What changed, in words, if these are the facts now.
+    /// Describes the change to the current facts; `None` if there is none.
     #[must_use]
     pub fn change_to(&self, now: &Self) -> Option<String> {
         if self.has_ipvs != now.has_ipvs {
@@ -40,8 +40,8 @@ impl MachineFacts {
             return Some(format!("kube-proxy {mode} in IPVS mode"));
         }
         if self.kube_proxy_uses_nftables != now.kube_proxy_uses_nftables {
-            let has = if now.kube_proxy_uses_nftables { "has" } else { "has no longer" };
-            return Some(format!("kube-proxy {has} tables of nftables"));
+            let has = if now.kube_proxy_uses_nftables { "has" } else { "no longer has" };
+            return Some(format!("kube-proxy {has} nftables tables"));
         }
         let mtu = |facts: &Self| facts.mtu.unwrap_or(super::HOST_MTU_IF_UNKNOWN);
         let (old, new) = (mtu(self), mtu(now));

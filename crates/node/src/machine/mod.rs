@@ -1,7 +1,8 @@
-//! What the network interfaces of this machine say of it: whether kube-proxy is in IPVS mode, and how large packets may be.
+//! Facts from the network interfaces of this machine: whether kube-proxy is in IPVS mode, and the
+//! MTU.
 //!
-//! [`MachineFacts`] and [`Mtus`] are pure; [`Machine`] reads the interfaces, notices when they say something else, and keeps the file
-//! from which CNI plugins take the MTU of workloads.
+//! [`MachineFacts`] and [`Mtus`] are pure; [`Machine`] reads the interfaces, detects changes, and
+//! keeps the file from which CNI plugins take the MTU of workloads.
 
 mod facts;
 mod mtu_file;
@@ -21,7 +22,8 @@ use tortie_config::{Config, HOST_MTU_IF_UNKNOWN, Mtus, NftablesMode, Tunnels};
 use tortie_linux::leftovers::{self, Leftovers};
 use tortie_linux::netlink::{Netlink, NetlinkError, Nftables};
 
-/// How often the interfaces are looked at (`monitorHostMTU` of `felix/dataplane/linux/int_dataplane.go`).
+/// Interval between readings of the interfaces (`monitorHostMTU` of
+/// `felix/dataplane/linux/int_dataplane.go`).
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 /// The table of kube-proxy in its nftables mode, of either family.
 const KUBE_PROXY_TABLE: &str = "kube-proxy";
@@ -31,19 +33,19 @@ const KUBE_PROXY_TABLE: &str = "kube-proxy";
 pub struct Machine {
     pattern: Option<Regex>,
     netlink_timeout: Duration,
-    /// It makes a difference whether kube-proxy has tables of nftables.
+    /// Whether kube-proxy's nftables tables make a difference.
     asks_for_nftables: bool,
     facts: MachineFacts,
     mtus: Mtus,
     tunnels: Tunnels,
-    /// Which tunnels there are is known.
+    /// The tunnels are known.
     is_told: bool,
     file: Option<MtuFile>,
     is_file_required: bool,
-    /// Why the file cannot be written.
+    /// Reason why the file cannot be written.
     problem: Option<String>,
     next_look: Duration,
-    /// What is otherwise than when the dataplane was set up.
+    /// Change since the dataplane was set up.
     outdated: Option<String>,
 }
 
@@ -54,7 +56,7 @@ impl Machine {
         let pattern = config.mtu_iface_pattern.as_ref().map(|pattern| pattern.0.clone());
         let asks_for_nftables = config.nftables_mode == NftablesMode::Auto;
         let facts = look(config.netlink_timeout, pattern.as_ref(), asks_for_nftables).unwrap_or_else(|error| {
-            // The next look will tell.
+            // The next look retries.
             tracing::error!(error = %with_causes(&error), "the interfaces of this machine cannot be listed");
             MachineFacts::default()
         });
@@ -63,10 +65,7 @@ impl Machine {
             tracing::warn!(mtu, "no interface that is up matches MTUIfacePattern; a usual MTU is assumed");
         }
         if facts.has_ipvs {
-            tracing::info!(
-                interface = IPVS_INTERFACE,
-                "kube-proxy is in IPVS mode; forwarded traffic is told by marks"
-            );
+            tracing::info!(interface = IPVS_INTERFACE, "kube-proxy is in IPVS mode; marks identify forwarded traffic");
         }
         let tunnels = Tunnels {
             wireguard_v4: config.wireguard_enabled,
@@ -89,19 +88,19 @@ impl Machine {
         }
     }
 
-    /// What was found.
+    /// Returns the facts of the setup.
     #[must_use]
     pub fn facts(&self) -> &MachineFacts {
         &self.facts
     }
 
-    /// How large packets may be.
+    /// Returns the MTUs.
     #[must_use]
     pub fn mtus(&self) -> &Mtus {
         &self.mtus
     }
 
-    /// The pools ask for these tunnels.
+    /// Takes the tunnels that the IP pools need.
     pub(crate) fn on_encapsulation(&mut self, encapsulation: Encapsulation) {
         let Encapsulation { ipip, vxlan, vxlan_v6, .. } = encapsulation;
         self.tunnels = Tunnels { ipip, vxlan_v4: vxlan, vxlan_v6, ..self.tunnels };
@@ -116,7 +115,7 @@ impl Machine {
         }
     }
 
-    /// Looks at the interfaces if it is time; says how long there is nothing to do.
+    /// Reads the interfaces if it is time; returns the time until the next reading.
     pub(crate) fn look(&mut self, now: Duration) -> Duration {
         if now < self.next_look {
             return self.next_look - now;
@@ -134,12 +133,12 @@ impl Machine {
         LOOK_EVERY
     }
 
-    /// What is otherwise than when the dataplane was set up, so that it has to be set up again.
+    /// Returns the change since the dataplane was set up, which requires a new setup.
     pub(crate) fn outdated(&self) -> Option<&str> {
         self.outdated.as_deref()
     }
 
-    /// Why the file cannot be written, if it must be.
+    /// Returns the reason why the file cannot be written, if it is required.
     pub(crate) fn problem(&self) -> Option<&str> {
         self.problem.as_deref().filter(|_| self.is_file_required)
     }

@@ -16,13 +16,14 @@ impl MtuFile {
         Self { path }
     }
 
-    /// Where it is.
+    /// Path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Sees to it that it holds this number. Whoever reads it meanwhile sees the old number or the new one.
+    /// Writes this number, unless the file has it already. A concurrent reader sees the old number
+    /// or the new one.
     ///
     /// # Errors
     /// If it cannot be written.

@@ -45,8 +45,8 @@ fn only_what_makes_a_difference_is_a_change() {
     assert_eq!(none.change_to(&ipvs).unwrap(), "kube-proxy is now in IPVS mode");
     assert_eq!(ipvs.change_to(&none).unwrap(), "kube-proxy is no longer in IPVS mode");
     let nftables = MachineFacts { kube_proxy_uses_nftables: true, ..none };
-    assert_eq!(none.change_to(&nftables).unwrap(), "kube-proxy has tables of nftables");
-    assert_eq!(nftables.change_to(&none).unwrap(), "kube-proxy has no longer tables of nftables");
+    assert_eq!(none.change_to(&nftables).unwrap(), "kube-proxy has nftables tables");
+    assert_eq!(nftables.change_to(&none).unwrap(), "kube-proxy no longer has nftables tables");
 }
 
 #[test]

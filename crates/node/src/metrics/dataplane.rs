@@ -18,7 +18,7 @@ pub struct DataplaneMetrics {
     pub interface_batches: Quantiles,
     /// Number of interface address lists in each batch.
     pub address_batches: Quantiles,
-    /// Applies that left something undone.
+    /// Incomplete applies.
     pub apply_failures: u64,
     /// Time per apply.
     pub apply_time: Quantiles,
@@ -64,7 +64,7 @@ pub struct LoopMetrics {
 }
 
 impl LoopMetrics {
-    /// Some changes have reached the kernel so long after they arrived.
+    /// Records the time in which these changes reached the kernel.
     pub fn observe_event(&mut self, took: Duration, changes: u64, now: Instant) {
         self.event_to_kernel.observe_many(took, changes);
         self.recent_event_to_kernel.observe_many(took, changes, now);
@@ -73,21 +73,25 @@ impl LoopMetrics {
     pub(super) fn expose(&self, e: &mut Exposition) {
         let help = "Seconds from an event to its enforcement in the kernel.";
         e.histogram("tortie_event_to_kernel_seconds", help, &self.event_to_kernel);
-        let help = "Seconds that each turn of the main loop took, by what caused it.";
+        let help = "Seconds that each turn of the main loop took, by its cause.";
         e.histograms("tortie_turn_seconds", help, "turn", &self.turns);
         let help = "Seconds that each part of each turn of the main loop took.";
         e.histograms("tortie_turn_part_seconds", help, "part", &self.turn_parts);
     }
 }
 
-/// Writes those of eBPF programs.
+/// Writes the metrics of eBPF programs.
 pub(super) fn expose_bpf(bpf: &PolicyStats, e: &mut Exposition) {
     let PolicyStats { blocks, max_blocks, addresses, generation, map_writes, built, repairs } = *bpf;
     e.level("tortie_bpf_blocks", "Number of blocks of 1,024 bytes that tables of eBPF programs take.", blocks);
     e.level("tortie_bpf_blocks_limit", "Number of blocks that tables of eBPF programs may take.", max_blocks);
-    e.level("tortie_bpf_addresses", "Number of networks that tables of eBPF programs tell apart.", addresses);
+    e.level("tortie_bpf_addresses", "Number of networks that eBPF tables distinguish.", addresses);
     e.level("tortie_bpf_generation", "Number of the maps and programs in use; 0 if there are none.", generation);
     e.count("tortie_bpf_generations_built", "Number of times that maps and programs were made and attached.", built);
     e.count("tortie_bpf_map_writes", "Number of values of maps written.", map_writes);
-    e.count("tortie_bpf_repairs", "Number of maps, programs and pins put right after somebody changed them.", repairs);
+    e.count(
+        "tortie_bpf_repairs",
+        "Number of maps, programs and pins repaired after another process changed them.",
+        repairs,
+    );
 }

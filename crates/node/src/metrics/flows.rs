@@ -1,4 +1,4 @@
-//! Flows, and what each rule has to do with them.
+//! Metrics of flows and of rules.
 
 use crate::flows::{FlowMetrics, ReceiverMetrics, RuleMetrics};
 use tortie_telemetry::exposition::{Exposition, as_f64};
@@ -7,15 +7,19 @@ use tortie_telemetry::exposition::{Exposition, as_f64};
 pub(super) fn expose(flows: &FlowMetrics, e: &mut Exposition) {
     let connections = flows.stats.connections as u64;
     e.level("tortie_flows_tracked", "Number of connections and attempts that are followed.", connections);
-    e.count("tortie_flows_no_room", "Number of connections that there were too many of.", flows.stats.no_room);
-    e.count("tortie_flows_lost", "Number of messages of the kernel that were not read in time.", flows.lost);
-    e.count("tortie_flows_unreadable", "Number of messages of the kernel that were not understood.", flows.unreadable);
+    e.count(
+        "tortie_flows_no_room",
+        "Number of connections and attempts that were not followed because there were too many.",
+        flows.stats.no_room,
+    );
+    e.count("tortie_flows_lost", "Number of kernel messages that were not read in time.", flows.lost);
+    e.count("tortie_flows_unreadable", "Number of kernel messages that could not be decoded.", flows.unreadable);
     let help = "Number of logged packets whose rule is not known.";
     e.count("tortie_flows_unknown_rules", help, flows.stats.unknown_rules);
     e.count("tortie_flows_dropped", "Number of flows that could not be counted together or written.", flows.dropped);
-    let help = "Number of flows that readers of `tortie flows --follow` were too slow for.";
+    let help = "Number of flows lost to clients of `tortie flows --follow` that were too slow.";
     e.count("tortie_flows_follower_lost", help, flows.lost_to_subscribers);
-    let help = "Number of changes that flows could not follow, so that some may be told without names and rules.";
+    let help = "Number of changes that the flow collector dropped, so that some flows may be reported without names and rules.";
     e.count("tortie_flows_changes_dropped", help, flows.changes_dropped);
     receivers(&flows.receivers, e);
     let rules: Vec<(&RuleMetrics, String)> = flows
@@ -55,11 +59,11 @@ pub(super) fn expose(flows: &FlowMetrics, e: &mut Exposition) {
     all("tortie_rule_last_hit_timestamp_seconds", "When a rule decided last.", "gauge", |rule| {
         rule.totals.last_hit.as_secs_f64()
     });
-    let help = "How often rules decided of which there are too many to be counted one by one.";
+    let help = "Number of decisions of rules that are not counted one by one because there are too many.";
     e.count("tortie_other_rules_hits", help, flows.other_rules.hits);
 }
 
-/// Who is sent flows.
+/// Writes the metrics of flow receivers.
 fn receivers(receivers: &[ReceiverMetrics], e: &mut Exposition) {
     let mut all = |name, help, kind, value: fn(&ReceiverMetrics) -> u64| {
         let samples = receivers.iter().map(|each| (vec![("receiver", each.receiver.as_str())], as_f64(value(each))));

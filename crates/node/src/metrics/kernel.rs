@@ -8,7 +8,7 @@ use tortie_telemetry::exposition::{Exposition, as_f64};
 
 use super::nftables::{self, NftablesCounts};
 
-/// Measures of the kernel's state and of the programs that change it.
+/// Measures of the kernel's state and of the external commands that change it.
 #[derive(Clone, Debug, Default)]
 pub struct KernelMetrics {
     /// iptables, by program and outcome.
@@ -75,7 +75,7 @@ pub struct IpsetCounts {
 }
 
 impl KernelMetrics {
-    /// Writes them; those of the start of `processes` have a place among them.
+    /// Writes the metrics, with those of the start of `processes` among them.
     pub(super) fn expose(&self, processes: &Quantiles, e: &mut Exposition) {
         self.expose_iptables(e);
         nftables::expose(&self.nftables, e);

@@ -54,13 +54,14 @@ pub struct Metrics {
 pub struct DatastoreMetrics {
     /// 1 while waiting for the datastore, 2 during a resync, 3 in sync.
     pub resync_state: u8,
-    /// How often a resync began.
+    /// Number of resyncs that have begun.
     pub resyncs_started: u64,
     /// Updates that went into the calculation, by kind.
     pub updates_processed: BTreeMap<&'static str, u64>,
     /// Problems in the input that are being worked around: resources that are invalid now.
     pub input_problems: u64,
-    /// Objects whose changes are held back because they would cut those off who manage the host.
+    /// Objects whose changes are held back because they would cut management connections of the
+    /// host.
     pub held_changes: u64,
 }
 
@@ -69,7 +70,7 @@ pub struct DatastoreMetrics {
 pub struct ProcessMetrics {
     /// Error messages logged.
     pub log_errors: u64,
-    /// How many log lines a file or syslog did not take.
+    /// Number of log lines that a file or syslog did not take.
     pub logs_dropped: u64,
     /// Time that it took to start each child process, in microseconds.
     pub process_starts: Quantiles,
@@ -122,7 +123,7 @@ impl Metrics {
         e.level("tortie_input_problems", help, self.datastore.input_problems);
         let help = "Number of objects that the kernel does not take.";
         e.level("tortie_dataplane_problems", help, self.dataplane.problems);
-        let help = "Number of objects whose changes wait to be confirmed, as they would cut the connection of who manages the host.";
+        let help = "Number of objects whose changes wait to be confirmed because they would cut management connections of the host.";
         e.level("tortie_held_changes", help, self.datastore.held_changes);
     }
 
@@ -139,7 +140,7 @@ impl Metrics {
 
 static PROCESS_STARTS: Mutex<Quantiles> = Mutex::new(Quantiles::new());
 
-/// Begins to measure how long it takes to start programs.
+/// Begins to measure the time that it takes to start external commands.
 pub fn measure_process_starts() {
     exec::observe_starts(|took| {
         let mut starts = PROCESS_STARTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,7 +148,7 @@ pub fn measure_process_starts() {
     });
 }
 
-/// The microseconds that it took to start each of the programs that this process has started.
+/// Returns the microseconds that it took to start each external command of this process.
 #[must_use]
 pub fn process_starts() -> Quantiles {
     PROCESS_STARTS.lock().unwrap_or_else(PoisonError::into_inner).clone()

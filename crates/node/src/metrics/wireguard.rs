@@ -1,4 +1,5 @@
-//! What passes through this node's `WireGuard` devices, under the original's names (`felix/wireguard/metrics_linux.go`).
+//! Traffic of this node's `WireGuard` devices, under Felix's names
+//! (`felix/wireguard/metrics_linux.go`).
 
 use std::time::Duration;
 
@@ -7,10 +8,10 @@ use tortie_linux::netlink::{DeviceTraffic, Netlink, NetlinkError, WireguardNetli
 
 use tortie_telemetry::exposition::{Exposition, as_f64};
 
-/// The figures in Prometheus' text format; none of devices that there are not.
+/// Returns the figures in Prometheus' text format; missing devices have none.
 ///
 /// # Errors
-/// If the kernel does not tell.
+/// If the kernel cannot be read.
 pub fn expose(host: &str, devices: &[InterfaceName], timeout: Duration) -> Result<String, NetlinkError> {
     let mut netlink = Netlink::open(timeout)?;
     let mut found = Vec::new();

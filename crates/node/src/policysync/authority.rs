@@ -1,12 +1,14 @@
-//! What clients say of whom they have called is taken out before it is read.
+//! Replaces the authorities of HTTP/2 calls before the calls are parsed.
 //!
-//! gRPC of Go, of which Dikastes is made, names the path of the socket as the authority of a call, escaped as `%2Frun%2Fnodeagent…`
-//! (`encodeAuthority` of `grpc-go/clientconn.go`). To `http`, and by that to `h2`, no authority may have a `%`, so that they refuse
-//! each such call as malformed. Nothing here depends on the authority, as the socket tells who calls.
+//! grpc-go, which Dikastes uses, sends the path of the socket as the authority of a call, escaped
+//! as `%2Frun%2Fnodeagent…` (`encodeAuthority` of `grpc-go/clientconn.go`). `http`, and thus `h2`,
+//! accept no `%` in an authority, and reject each such call as malformed. The authority is not
+//! needed here, as the socket identifies the client.
 //!
-//! The headers of HTTP/2 are compressed (RFC 7541), and later ones refer to those that were sent. Of a header that is spelled out and
-//! named by the number of `:authority`, as all clients name it, the value is replaced. What takes the place of a value is not longer than
-//! it, so that whoever reads forgets no header before the client does.
+//! HTTP/2 headers are compressed (RFC 7541), and later ones refer to those that were sent. In a
+//! literal header field whose name is the index of `:authority`, as all clients send it, the value
+//! is replaced. The replacement is not longer than the value, so that the receiver evicts no header
+//! from its table before the client does.
 
 mod filter;
 
@@ -18,15 +20,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use self::filter::Filter;
 
-/// How much is read at a time.
+/// Size of a read, in bytes.
 const PIECE: usize = 4 * 1024;
 
-/// The other end of a connection without what it says of whom it has called.
+/// A connection whose incoming bytes have the authorities of calls replaced.
 #[derive(Debug)]
 pub(super) struct WithoutAuthority<S> {
     connection: S,
     filter: Filter,
-    /// What has not been read yet.
+    /// Filtered bytes that have not been read yet.
     ready: Vec<u8>,
     at: usize,
 }

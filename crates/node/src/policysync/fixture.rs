@@ -1,4 +1,4 @@
-//! What an engine may tell, for tests.
+//! Updates of an engine, for tests.
 
 use std::sync::Arc;
 

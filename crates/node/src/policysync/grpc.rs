@@ -1,4 +1,4 @@
-//! The service `felix.PolicySync` on one connection, whose client is known by the socket.
+//! The service `felix.PolicySync` on one connection, whose socket identifies the client.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -31,21 +31,23 @@ const MAX_CALLS: u32 = 4;
 const MAX_HEADERS: u32 = 16 * 1024;
 /// The longest message of a client, bytes.
 const MAX_REQUEST: usize = 64 * 1024;
-/// The bytes that a connection may send before they are read, for one call and for all; the library allows 1 MiB.
+/// Bytes that a client may send before they are read, for one call and for all calls of a
+/// connection; the library's default is 1 MiB.
 const WINDOW: u32 = 64 * 1024;
 
-/// What clients want.
+/// Request of a client.
 #[derive(Debug)]
 pub(super) enum Wish {
-    /// To follow the policy of an endpoint. What it gets is sent here, once for each [`Wish::More`].
+    /// Follow the policy of an endpoint. The messages are sent to `replies`, once for each
+    /// [`Wish::More`].
     Join { client: ClientId, endpoint: WorkloadEndpointId, replies: tokio::sync::mpsc::Sender<Reply> },
-    /// To be sent what there is, or as soon as there is something.
+    /// Send the waiting messages, now or as soon as there are any.
     More(ClientId),
-    /// Nothing more.
+    /// Send nothing more.
     Leave(ClientId),
 }
 
-/// Messages, each a serialised `felix.ToDataplane`, or why there are no more.
+/// Messages, each a serialised `felix.ToDataplane`, or the reason why there are no more.
 pub(super) type Reply = Result<Vec<Bytes>, Status>;
 
 /// The service for one workload.
@@ -53,7 +55,7 @@ pub(super) type Reply = Result<Vec<Bytes>, Status>;
 pub(super) struct Service {
     pub(super) endpoint: WorkloadEndpointId,
     pub(super) wishes: UnboundedSender<Wish>,
-    /// The number of the next client, of all workloads.
+    /// Number of the next client, shared by all workloads.
     pub(super) next_client: Arc<AtomicU64>,
 }
 
@@ -96,7 +98,8 @@ impl ServerStreamingService<()> for Sync {
     }
 }
 
-/// What a proxy says of a flow is not collected. As with a Felix that has no collector, it is said not to have been taken.
+/// Reports of a proxy about flows are not collected. As in a Felix without a collector, the answer
+/// is that the report was not taken.
 #[derive(Debug)]
 struct Report;
 
@@ -110,7 +113,8 @@ impl UnaryService<()> for Report {
     }
 }
 
-/// The messages of a client. It asks for more when the connection has room, so that what it does not read does not pile up.
+/// The messages of a client. It requests more when the connection has room, so that unread messages
+/// do not pile up.
 #[derive(Debug)]
 struct Updates {
     client: ClientId,
@@ -150,7 +154,7 @@ impl Drop for Updates {
     }
 }
 
-/// Messages of the server are serialised already; those of clients say nothing that counts.
+/// The server's messages are serialised already; the content of clients' messages is ignored.
 #[derive(Clone, Copy, Debug)]
 struct Serialised;
 

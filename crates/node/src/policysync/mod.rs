@@ -1,39 +1,50 @@
-//! The policy sync API: each workload with a socket follows its own policy, for a proxy that enforces what is above
-//! connections (`PolicySyncPathPrefix`; Felix's `felix/policysync` and `pod2daemon/binder`, the client is Dikastes).
+//! The policy sync API: each workload with a socket follows its own policy, for a proxy that
+//! enforces application-layer policy (`PolicySyncPathPrefix`; Felix's `felix/policysync` and
+//! `pod2daemon/binder`, the client is Dikastes).
 //!
-//! # What clients see, as with Felix
+//! # Behaviour as in Felix
 //!
-//! - Below the prefix, a CSI driver makes a folder `mount/VOLUME` for each volume, which is a folder of the pod as well, and
-//!   then the file `creds/VOLUME.json`, a JSON object with `Namespace`, `Workload` (the pod), `UID` and `ServiceAccount`. A
-//!   tenth of a second later there is a gRPC server of `felix.PolicySync` on `mount/VOLUME/socket`, without TLS, which all
-//!   users may connect to. The socket alone says who asks; `SyncRequest` has no fields.
-//! - `Sync` sends: the IP sets that the endpoint `k8s`, `NAMESPACE/POD`, `eth0` needs, its policies, its profiles, the endpoint;
-//!   all service accounts and namespaces of the cluster; that all is in sync. Afterwards, what changes of these; what the
-//!   endpoint no longer refers to is removed after the endpoint has been sent. Sequence numbers are 0. Routes and tunnels, which
-//!   the protocol names, are not sent. Sets of many members come in several messages, the first one an `IPSetUpdate`.
-//! - An endpoint that is not there yet may be followed; the others are sent. When it is removed, that is sent and the stream
-//!   ends well. When the workload calls `Sync` once more, the stream before ends well.
-//! - `Report` is answered with `successful: false`: what is said of a flow is not collected. Felix, with a collector, enters the
-//!   addresses and ports of the flow there, and nothing else of it.
+//! - Below the prefix, a CSI driver creates a folder `mount/VOLUME` for each volume, which is a
+//!   folder of the pod as well, and then the file `creds/VOLUME.json`, a JSON object with
+//!   `Namespace`, `Workload` (the pod), `UID` and `ServiceAccount`. A tenth of a second later, a
+//!   gRPC server of `felix.PolicySync` listens on `mount/VOLUME/socket`, without TLS; all users may
+//!   connect. The socket alone identifies the client; `SyncRequest` has no fields.
+//! - `Sync` sends: the IP sets that the endpoint `k8s`, `NAMESPACE/POD`, `eth0` needs, its
+//!   policies, its profiles, the endpoint; all service accounts and namespaces of the cluster;
+//!   `InSync`. Afterwards it sends the changes of these. Objects that the endpoint no longer refers
+//!   to are removed after the endpoint has been sent. Sequence numbers are 0. Routes and tunnels,
+//!   which the protocol has, are not sent. Large IP sets come in several messages, the first one an
+//!   `IPSetUpdate`.
+//! - A client may follow an endpoint that does not exist yet; all other objects are sent. When the
+//!   endpoint is removed, that is sent and the stream ends without an error. When the workload
+//!   calls `Sync` again, the earlier stream ends without an error.
+//! - `Report` is answered with `successful: false`: reports about flows are not collected. Felix,
+//!   with a collector, records the addresses and ports of the flow, and nothing else of the report.
 //!
-//! # What is different on purpose
+//! # Deliberate differences
 //!
-//! - Felix waits for a client that does not read, and with it everything else does. Here a client is made its messages when
-//!   it has room for some, from what is true then: of several changes in the meantime it sees the last. One that is behind by
-//!   more members of an IP set than there are, and more than 100,000, is ended with `RESOURCE_EXHAUSTED` and may call again.
-//! - Felix's configuration changes end its process and all streams. Here clients stay connected, and are sent the difference.
-//! - Nothing is sent twice if it is the same. A delta may remove what is not there, or add what is.
-//! - A socket is made again if it is gone, or if credentials or folder are other ones than before, and its connections end with
-//!   its credentials; a socket that cannot be made is tried again. Felix does it once.
-//! - Links are not followed in the pod's folder; credentials count in regular files of root or the agent's user that nobody
-//!   else can write, and only with names. A socket takes four connections.
+//! - Felix waits for a client that does not read, and everything else waits with it. Here the
+//!   messages of a client are made when it has room for some, from the current state: of several
+//!   changes in the meantime it gets the last. A client that is behind by more members of an IP set
+//!   than the set has, and by more than 100,000, is ended with `RESOURCE_EXHAUSTED` and may call
+//!   again.
+//! - Felix's configuration changes end its process and all streams. Here clients stay connected,
+//!   and are sent the difference.
+//! - Nothing is sent twice if it is the same. A delta may remove members that the client does not
+//!   have, or add members that it has.
+//! - A socket is created again if it is missing, or if its credentials or folder have been
+//!   replaced, and its connections end with its credentials; a failed creation is retried. Felix
+//!   creates it once.
+//! - Links in the pod's folder are not followed. Credentials count only in regular files of root or
+//!   the agent's user that no other user can write, and only if they have names. A socket takes
+//!   four connections.
 //!
-//! # How
+//! # Implementation
 //!
-//! One thread with an async runtime of its own. `State` is all that is known, with the members of each IP set once; `Table`
-//! says what has changed since a client was told, so that a client costs a number for each set, and a set that nobody
-//! follows costs its members. `Sockets` makes sockets come and go, `Service` speaks gRPC, and asks for more when HTTP/2
-//! says that there is room.
+//! One thread runs a separate async runtime. `State` holds the desired state, with the members of
+//! each IP set once. `Table` records the changes that a client has not been sent, so that a client
+//! costs a number for each set, and a set without clients costs only its members. `Sockets` creates
+//! and removes sockets. `Service` implements gRPC, and requests more messages when HTTP/2 has room.
 
 mod authority;
 #[cfg(test)]
@@ -68,7 +79,7 @@ use state::{ClientId, End, Limits, State, Taken};
 
 /// Interval of signs of life.
 const BEAT: Duration = Duration::from_secs(1);
-/// How much is taken note of before clients are looked after.
+/// Maximum number of updates that are taken before clients are served.
 const MAX_NOTED: usize = 10_000;
 
 /// The policy sync API, from session to session.
@@ -78,16 +89,16 @@ pub struct PolicySync {
     running: Option<Running>,
 }
 
-/// Where the engine says what it enforces.
+/// Sender of the engine's updates.
 #[derive(Clone, Debug)]
 pub struct Feed(UnboundedSender<Told>);
 
 #[derive(Debug)]
 enum Told {
-    /// Everything will be told again.
+    /// The engine will send everything again.
     Restart,
     Update(DesiredUpdate),
-    /// There is nobody to tell anything any more.
+    /// The API is to end.
     End,
 }
 
@@ -99,14 +110,14 @@ struct Running {
 }
 
 impl PolicySync {
-    /// An API that does not run yet and reports to `health` once it does.
+    /// An API that does not run yet, and reports to `health` once it does.
     #[must_use]
     pub fn new(health: Health) -> Self {
         Self { health, running: None }
     }
 
-    /// A session begins, which will tell everything. Clients of the session before stay, if `prefix` is the same. An empty one
-    /// is for no API.
+    /// Begins a session, which will send everything. Clients of the earlier session stay, if
+    /// `prefix` is the same. An empty prefix disables the API.
     pub fn begin(&mut self, prefix: &str) -> Option<Feed> {
         let prefix = Path::new(prefix);
         if let Some(running) = self.running.take_if(|running| running.prefix != prefix || running.thread.is_finished())
@@ -161,7 +172,7 @@ impl Running {
                     () = heart => {}
                 }
                 pulse.rest();
-                // It removes the sockets, and clients see their connections end before their calls do.
+                // Removes the sockets; clients see their connections end before their calls do.
                 sockets.abort();
                 let _ = sockets.await;
             });
@@ -179,12 +190,12 @@ impl Running {
 impl Observer for Feed {
     fn on_update(&mut self, update: &DesiredUpdate) {
         if is_for_clients(update) {
-            // A thread that has ended has said why.
+            // A thread that has ended has logged the reason.
             let _ = self.0.send(Told::Update(update.clone()));
         }
     }
 
-    /// Clients are told what is to be enforced, whether or not it is already.
+    /// Clients are sent the desired state, whether or not it is in force already.
     fn on_progress(&mut self, _: &Progress, _: bool) {}
 }
 
@@ -212,12 +223,12 @@ fn is_for_clients(update: &DesiredUpdate) -> bool {
     )
 }
 
-/// Those who follow, and what they are sent.
+/// Clients, and the state that they are sent.
 #[derive(Debug)]
 struct Clients {
     state: State,
     replies: HashMap<ClientId, Sender<Reply>>,
-    /// Those with room for more.
+    /// Clients with room for more.
     waiting: BTreeSet<ClientId>,
 }
 
@@ -226,7 +237,7 @@ impl Clients {
         Self { state: State::new(limits), replies: HashMap::new(), waiting: BTreeSet::new() }
     }
 
-    /// Serves until there is no engine any more.
+    /// Serves until the engine has ended.
     async fn serve(&mut self, mut told: UnboundedReceiver<Told>, mut wished: UnboundedReceiver<Wish>) {
         loop {
             tokio::select! {
@@ -277,7 +288,7 @@ impl Clients {
         }
     }
 
-    /// Sends those with room what there is.
+    /// Sends waiting messages to the clients with room.
     async fn reply(&mut self) {
         for client in self.waiting.clone() {
             let (reply, is_last) = match self.state.take(client) {
@@ -287,14 +298,15 @@ impl Clients {
             };
             self.waiting.remove(&client);
             if let Some(replies) = self.replies.get(&client) {
-                // There is room for one, which the client has asked for; one that is gone says so.
+                // There is room for one, which the client has requested; a client that is gone
+                // sends [`Wish::Leave`].
                 let _ = replies.try_send(reply);
             }
             if is_last {
                 tracing::info!(client = client.0, "a policy sync client is sent nothing more");
                 self.replies.remove(&client);
             }
-            // The connections have their turn.
+            // Lets the connections make progress.
             yield_now().await;
         }
     }

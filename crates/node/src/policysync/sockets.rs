@@ -1,7 +1,7 @@
 //! A socket for each workload that has credentials.
 //!
-//! Workloads write into the folders that their sockets are in. What is there is reached through descriptors, and never
-//! through links.
+//! Workloads can write into the folders of their sockets. Files there are reached through
+//! descriptors, and never through links.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -24,15 +24,15 @@ use tortie_model::{WorkloadEndpointId, with_causes};
 use super::grpc::{Service, Wish};
 use super::workload::{CredentialsError, endpoint_of, volume_of};
 
-/// How often it is looked whether there are other credentials.
+/// Interval between checks for new credentials.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often it is looked whether everything is as it was.
+/// Interval between checks whether all sockets are unchanged.
 const LOOK_CLOSELY: Duration = Duration::from_secs(2);
 /// The largest file of credentials, bytes.
 const MAX_CREDENTIALS: u64 = 64 * 1024;
 /// Connections to one socket at the same time.
 const MAX_CONNECTIONS: usize = 4;
-/// How long to wait after a connection could not be taken, for instance for want of file descriptors.
+/// Pause after a connection could not be accepted, for instance for want of file descriptors.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 const SOCKET: &str = "socket";
@@ -44,11 +44,11 @@ pub(super) struct Sockets {
     wishes: UnboundedSender<Wish>,
     next_client: Arc<AtomicU64>,
     bound: BTreeMap<String, Bound>,
-    /// What is wrong, as it was said: of volumes, and under the empty name of the folder with all credentials.
+    /// Logged problems: of volumes, and under the empty name of the folder with all credentials.
     problems: BTreeMap<String, String>,
 }
 
-/// A socket that is served until this is dropped, and with it all its connections.
+/// A socket that is served until this is dropped, which also ends its connections.
 #[derive(Debug)]
 struct Bound {
     credentials: Stamp,
@@ -58,7 +58,7 @@ struct Bound {
     _listener: JoinSet<()>,
 }
 
-/// What is different of a file after another one has taken its place.
+/// Properties of a file that change when it is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -70,7 +70,7 @@ struct Stamp {
 enum SocketError {
     #[error("the credentials cannot be read")]
     Unreadable(#[source] io::Error),
-    #[error("the credentials are not in a file that only root, or who the agent runs as, can write")]
+    #[error("the credentials are not in a file that only root or the agent's user can write")]
     Untrusted,
     #[error("the credentials are of no use")]
     Credentials(#[from] CredentialsError),
@@ -104,7 +104,7 @@ impl Sockets {
         self.prefix.join("creds")
     }
 
-    /// Serves the volumes that there are, each as its credentials and its folder are now, and no others.
+    /// Serves the existing volumes, each with its current credentials and folder, and no others.
     fn look(&mut self) {
         let listed = volumes(&self.credentials());
         let volumes = match listed {
@@ -116,7 +116,7 @@ impl Sockets {
                 self.problem("", &format!("there are no credentials: {error}"));
                 Vec::new()
             }
-            // What is unknown is left as it is.
+            // Without a listing all sockets are left as they are.
             Err(error) => return self.problem("", &format!("the credentials cannot be listed: {error}")),
         };
         self.bound.retain(|volume, _| volumes.contains(volume));
@@ -125,11 +125,12 @@ impl Sockets {
             if self.bound.get(&volume).is_some_and(|bound| bound.is_current(&self.prefix, &volume)) {
                 continue;
             }
-            // Whoever is connected to the old one is another workload by now, or cannot be reached there.
+            // The clients of the old socket belong to another workload by now, or cannot be reached
+            // there.
             self.bound.remove(&volume);
             match self.bind(&volume) {
                 Ok((endpoint, bound)) => {
-                    tracing::info!(volume, %endpoint, "the policy sync API is there for a workload");
+                    tracing::info!(volume, %endpoint, "the policy sync API is available to a workload");
                     self.bound.insert(volume.clone(), bound);
                     self.resolved(&volume);
                 }
@@ -175,7 +176,7 @@ impl Sockets {
 }
 
 impl Bound {
-    /// Whether credentials, folder and socket are those that it was made from.
+    /// Whether credentials, folder and socket are unchanged since it was created.
     fn is_current(&self, prefix: &Path, volume: &str) -> bool {
         let credentials = fs::symlink_metadata(credentials_of(prefix, volume)).map(|file| Stamp::of(&file));
         let folder = open_folder(prefix, volume).and_then(|folder| inode(&folder, ""));
@@ -236,9 +237,10 @@ fn in_folder(folder: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", folder.as_raw_fd()).into()
 }
 
-/// Lets everybody in the workload connect, as the original does: whose user it runs as is unknown. Returns the inode.
+/// Allows all users in the workload to connect, as Felix does: the user that the workload runs as
+/// is unknown. Returns the inode.
 fn open_to_all(folder: &OwnedFd) -> io::Result<u64> {
-    // There may be something else by now.
+    // Another file may be there by now.
     let socket = openat(folder, SOCKET, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let found = rustix::fs::fstat(&socket)?;
     if FileType::from_raw_mode(found.st_mode) != FileType::Socket {
@@ -252,7 +254,7 @@ fn inode(folder: &OwnedFd, name: &str) -> io::Result<u64> {
     Ok(statat(folder, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH)?.st_ino)
 }
 
-/// Serves all who connect.
+/// Serves all clients that connect.
 async fn accept(listener: UnixListener, service: Service) {
     let mut connections = JoinSet::new();
     loop {

@@ -1,4 +1,4 @@
-//! What each client is to be sent.
+//! State of each client, and the messages that follow from it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
@@ -13,18 +13,18 @@ use tortie_model::{IpSetId, Labels, NamespacedName, PolicyId, ProfileName, Workl
 use super::members::{self, Member};
 use super::table::{News, Progress, Table};
 
-/// A call of `Sync`. Numbers rise.
+/// Number of a call of `Sync`; numbers increase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct ClientId(pub(super) u64);
 
-/// How much there may be of what.
+/// Limits of messages and of kept changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Messages that are taken at once; each member of an IP set counts as one more.
     pub(super) batch: usize,
     /// Members of an IP set in one message while all are listed.
     pub(super) listed: usize,
-    /// Members of an IP set in one message of what has changed. Clients take messages of 4 MiB.
+    /// Members of an IP set in one delta message. Clients take messages of 4 MiB.
     pub(super) changed: usize,
     /// Changes of an IP set that are kept for a client, unless the set is larger.
     pub(super) behind: usize,
@@ -36,8 +36,9 @@ impl Default for Limits {
     }
 }
 
-/// What the engine enforces, and who has been told what of it. Clients are known by the endpoint that they are; what they
-/// are told is what they ask for with [`State::take`], made from what is true then: no messages wait for a client.
+/// The engine's desired state, and the part of it that each client has. A client is identified by
+/// its endpoint. Its messages are made when it requests them with [`State::take`], from the current
+/// state: no messages wait for a client.
 #[derive(Debug)]
 pub(super) struct State {
     endpoints: HashMap<WorkloadEndpointId, Versioned<WorkloadEndpointState>>,
@@ -47,13 +48,13 @@ pub(super) struct State {
     service_accounts: Table<NamespacedName, Labels>,
     namespaces: Table<Arc<str>, Labels>,
     in_sync: bool,
-    /// What was told in the last session and not yet in this one.
+    /// Objects of the last session that have not been sent again in this one.
     stale: Stale,
     clients: BTreeMap<ClientId, Client>,
     joined: HashMap<WorkloadEndpointId, ClientId>,
-    /// Those who have to be told that this was all.
+    /// Clients whose stream has to be ended.
     ended: HashMap<ClientId, End>,
-    /// Counts what was told.
+    /// Number of updates received.
     version: u64,
     limits: Limits,
 }
@@ -84,7 +85,7 @@ struct Stale {
     namespaces: HashSet<Arc<str>>,
 }
 
-/// What a client has been sent: versions, and how far it follows what has many parts.
+/// State that a client has been sent: versions, and its progress in tables.
 #[derive(Debug)]
 struct Client {
     id: WorkloadEndpointId,
@@ -98,7 +99,7 @@ struct Client {
     is_told: bool,
 }
 
-/// Why a client is sent nothing more.
+/// Reason why a client is sent nothing more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// Its endpoint is gone.
@@ -109,7 +110,7 @@ pub(super) enum End {
     Behind,
 }
 
-/// What a client is to be sent now.
+/// Messages for a client.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Taken {
     Nothing,
@@ -155,7 +156,8 @@ impl State {
         }
     }
 
-    /// Everything will be told again. What is not, by the word that all is in sync, is gone.
+    /// The engine will send everything again. Objects that it does not send before `InSync` are
+    /// gone.
     pub(super) fn on_restart(&mut self) {
         self.stale = Stale {
             endpoints: self.endpoints.keys().cloned().collect(),
@@ -251,7 +253,7 @@ impl State {
         self.wake(|_| true);
     }
 
-    /// Something is different for some clients.
+    /// Notes that there may be messages for some clients.
     fn wake(&mut self, concerns: impl Fn(&Client) -> bool) {
         for client in self.clients.values_mut().filter(|client| client.is_told) {
             client.is_told = !concerns(client);
@@ -269,7 +271,7 @@ impl State {
         self.stale.sets.remove(&id);
         let values = members::of(&new).map(|member| (member, ())).collect();
         if self.sets.get(&id).is_some_and(|set| set.set_type != set_type) {
-            // Clients cannot be told that, and the name of a set has its type in it.
+            // No message changes the type of a set, and its name contains the type.
             self.end_subscribers_of(&id);
             self.sets.remove(&id);
         }
@@ -301,7 +303,8 @@ impl State {
         }
     }
 
-    /// A client wants to be told of this endpoint, whether there is one or not. It takes the place of any other.
+    /// Adds a client that follows this endpoint, whether or not it exists. It replaces any other
+    /// client of the endpoint.
     pub(super) fn join(&mut self, client: ClientId, id: WorkloadEndpointId) {
         if let Some(other) = self.joined.get(&id).copied() {
             self.end(other, End::Replaced);
@@ -337,7 +340,7 @@ impl State {
         self.ended.insert(client, why);
     }
 
-    /// What a client is to be sent next; it is taken to have been sent.
+    /// Returns the next messages for a client, which count as sent.
     pub(super) fn take(&mut self, id: ClientId) -> Taken {
         if let Some(end) = self.ended.remove(&id) {
             return Taken::End(end);
@@ -351,7 +354,7 @@ impl State {
         if batch.messages.is_empty() { Taken::Nothing } else { Taken::Messages(batch.messages) }
     }
 
-    /// Who is joined now.
+    /// Returns the current clients.
     #[cfg(test)]
     pub(super) fn clients(&self) -> impl Iterator<Item = ClientId> {
         self.clients.keys().copied()
@@ -374,7 +377,8 @@ impl State {
         Ok(complete)
     }
 
-    /// First what the endpoint refers to, then the endpoint, and then the removal of what it does not refer to any more.
+    /// Sends the objects that the endpoint refers to, then the endpoint, and then the removal of
+    /// objects that it no longer refers to.
     fn collect_endpoint(&mut self, client: &mut Client, batch: &mut Batch) -> Result<Complete, Full> {
         let Self { endpoints, policies, profiles, sets, limits, .. } = self;
         let Some(endpoint) = endpoints.get(&client.id) else { return Ok(Complete(true)) };
@@ -453,7 +457,7 @@ impl State {
     }
 }
 
-/// What an endpoint refers to.
+/// Objects that an endpoint refers to.
 #[derive(Debug)]
 struct Needs<'a> {
     policies: BTreeMap<&'a PolicyId, &'a Versioned<Arc<Policy>>>,
@@ -462,7 +466,7 @@ struct Needs<'a> {
 }
 
 impl<'a> Needs<'a> {
-    /// `None` if something of it has not been told: nothing may be sent that refers to it.
+    /// `None` if one of them has not been received: no message may refer to it.
     fn of(
         endpoint: &'a WorkloadEndpointState,
         policies: &'a HashMap<PolicyId, Versioned<Arc<Policy>>>,
@@ -491,7 +495,7 @@ fn sets_of(inbound: &Rules, outbound: &Rules) -> Box<[IpSetId]> {
     sets.collect::<BTreeSet<_>>().into_iter().cloned().collect()
 }
 
-/// Notes a value; whether it is another one than before.
+/// Stores a value; returns whether it differs from the former one.
 fn set<K: Clone + Eq + Hash, V: PartialEq>(values: &mut HashMap<K, Versioned<V>>, key: &K, new: Versioned<V>) -> bool {
     let is_new = values.get(key).is_none_or(|known| known.value != new.value);
     if is_new {
@@ -543,7 +547,7 @@ fn collect_table<K: Clone + Ord + Hash, V: PartialEq>(
     message: impl Fn(&K, Option<&V>) -> DesiredUpdate,
 ) -> Result<(), Full> {
     while !table.is_told(progress) {
-        // What is taken is sent.
+        // All taken changes are sent.
         for (key, value) in table.next(progress, batch.room) {
             batch.push(message(key, value), 0)?;
         }

@@ -1,36 +1,38 @@
-//! Values by key, and who has been told what of them.
+//! Values by key, and the changes that subscribers have not seen.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::ops::Bound::{Excluded, Unbounded};
 
-/// As many changes are never too many.
+/// Number of changes that are never too many.
 const FEW: usize = 64;
 
-/// Values, and which of them have changed since somebody was told. Those who are told hold a [`Progress`] each, and no values.
+/// Values, and the keys that have changed since a subscriber last read them. Each subscriber holds
+/// a [`Progress`], and no values.
 #[derive(Debug)]
 pub(super) struct Table<K, V> {
     values: BTreeMap<K, V>,
-    /// The last change of each key that somebody may not have been told of, by its number.
+    /// The last change of each key that a subscriber may not have seen, by its number.
     changes: BTreeMap<u64, K>,
-    /// The same the other way round.
+    /// The number of the last change, by key.
     changed: HashMap<K, u64>,
     last: u64,
     subscribers: usize,
-    /// How many changes there must be before it is looked whether they are still needed.
+    /// Number of changes from which a review is due, which drops those that are not needed any
+    /// more.
     review_at: usize,
 }
 
-/// How far somebody has been told what is in a table.
+/// Position of a subscriber in a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress<K> {
-    /// The values up to this key; what changed after `since` is told after the others.
+    /// The values up to this key; the changes after `since` follow after the other values.
     Listing { since: u64, after: Option<K> },
-    /// Everything, with the changes up to this one.
+    /// All values, with the changes up to this one.
     Following { since: u64 },
 }
 
-/// Keys and their values now, without one if they are gone.
+/// Keys and their current values, without one if they are gone.
 pub(super) type News<'a, K, V> = Vec<(&'a K, Option<&'a V>)>;
 
 impl<K, V> Default for Table<K, V> {
@@ -106,13 +108,13 @@ impl<K: Clone + Ord + Hash, V: PartialEq> Table<K, V> {
         self.changes.insert(self.last, key.clone());
     }
 
-    /// Somebody wants to be told, who has to say when this ends.
+    /// Adds a subscriber, which must [end](Table::end) its subscription.
     pub(super) fn begin(&mut self) -> Progress<K> {
         self.subscribers += 1;
         Progress::Listing { since: self.last, after: None }
     }
 
-    /// One who was told wants nothing more.
+    /// Ends a subscription.
     pub(super) fn end(&mut self) {
         self.subscribers = self.subscribers.saturating_sub(1);
         if self.subscribers == 0 {
@@ -125,8 +127,8 @@ impl<K: Clone + Ord + Hash, V: PartialEq> Table<K, V> {
         *progress == Progress::Following { since: self.last }
     }
 
-    /// The next to be told, at most so many: values that are there, and then what has changed. While values are listed they
-    /// are followed by one call at least that tells nothing.
+    /// Returns the next values for a subscriber, at most so many: first existing values, and then
+    /// changes. The listing of existing values ends with a call that returns fewer than `at_most`.
     pub(super) fn next(&self, progress: &mut Progress<K>, at_most: usize) -> News<'_, K, V> {
         let since = progress.since();
         if let Progress::Listing { after, .. } = progress {
@@ -149,8 +151,8 @@ impl<K: Clone + Ord + Hash, V: PartialEq> Table<K, V> {
         self.changes.len() >= self.review_at
     }
 
-    /// Forgets changes that everybody has been told of. Returns those who hold back more than `bound` others: they must
-    /// [end](Table::end) following.
+    /// Drops changes that all subscribers have seen. Returns the subscribers for which more than
+    /// `bound` changes are kept: they must [end](Table::end) their subscriptions.
     pub(super) fn review<'a, Id: Copy>(
         &mut self,
         subscribers: impl Iterator<Item = (Id, &'a Progress<K>)>,

@@ -307,7 +307,7 @@ fn who_does_not_read_keeps_nobody_waiting_and_has_the_truth_in_the_end() {
     const ROUNDS: u32 = 300;
     let mut node = Node::with_shop();
     node.volume("v-db", "db");
-    // More than fits into what the connection takes unread.
+    // More than the connection takes without being read.
     node.tell(&[set("a", 0..LARGE), policy("q", &["a"], RuleAction::Deny)]);
     let mut slow = node.follow("v-web");
     let mut quick = node.follow("v-db");
@@ -391,7 +391,7 @@ fn a_socket_that_is_removed_comes_back() {
     fs::remove_file(node.socket("v-web")).unwrap();
     assert_eq!(node.follow("v-web").up_to("in sync"), OF_WEB);
     let mode = fs::symlink_metadata(node.socket("v-web")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o777, "whose user the workload is, nobody knows");
+    assert_eq!(mode & 0o777, 0o777, "the user of the workload is unknown");
 }
 
 #[test]
@@ -408,7 +408,7 @@ fn what_a_workload_puts_into_its_folder_is_not_followed() {
     });
     assert_eq!(fs::read_to_string(&secret).unwrap(), "x");
     assert_eq!(fs::metadata(&secret).unwrap().permissions().mode() & 0o777, 0o600);
-    // A folder that is a link is nobody's.
+    // A folder that is a link belongs to no workload.
     fs::create_dir(node.path("elsewhere")).unwrap();
     symlink(node.path("elsewhere"), node.path("mount/v-link")).unwrap();
     node.credentials("v-link", "web");

@@ -1,9 +1,9 @@
-//! Whose socket it is.
+//! Workload of a socket.
 
 use serde_json::{Map, Value};
 use tortie_model::{Cause, WorkloadEndpointId};
 
-/// Why a socket is nobody's.
+/// Reason why a socket belongs to no workload.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum CredentialsError {
     #[error("no JSON object")]

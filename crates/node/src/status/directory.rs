@@ -10,7 +10,7 @@ use super::{FileJob, FileResult};
 
 /// Its name (`libcalico-go/lib/epstatusfile/status_file_writer.go`).
 const NAME: &str = "endpoint-status";
-/// What is to take the place of a file is written here, beside the directory: those that watch the directory take every
+/// Files are written here first, beside the directory: programs that watch the directory take every
 /// name that appears there for that of an endpoint.
 const NEW: &str = ".endpoint-status.new";
 /// No file that belongs there is longer.
@@ -59,14 +59,14 @@ impl StatusDirectory {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;
             }
-            // A name that is not text is not one of ours.
+            // A name that is not UTF-8 is not the agent's.
             let Ok(name) = entry.file_name().into_string() else { continue };
             present.insert(name, text(&entry.path()));
         }
         Ok(present)
     }
 
-    /// Puts a whole file in place of what there is. Whoever looks sees the old one or the new one.
+    /// Replaces a whole file. A concurrent reader sees the old one or the new one.
     fn write(&self, name: &str, text: &str) -> io::Result<()> {
         let path = self.files.join(name);
         let whole = fs::write(&self.new, text).and_then(|()| fs::rename(&self.new, &path));
@@ -75,7 +75,7 @@ impl StatusDirectory {
     }
 }
 
-/// What a file holds, if that is text of a reasonable length.
+/// Returns the content of a file, up to `MOST` bytes, if it is text.
 fn text(path: &Path) -> Option<String> {
     // Opening a pipe would wait for its writer.
     if !fs::metadata(path).ok()?.is_file() {

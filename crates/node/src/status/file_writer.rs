@@ -12,25 +12,24 @@ use super::directory::StatusDirectory;
 use super::mailbox::{Mailbox, Opened, mailbox};
 use super::{EndpointFiles, FileJob, FileResult};
 
-/// How long the thread rests if there is nothing to do.
+/// Longest wait of the thread.
 const REST: Duration = Duration::from_secs(60);
 
-/// Something that makes a difference to the files.
+/// Event that concerns the files.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum FileNews {
-    /// A session begins, whose files are below this directory; `None` if nobody wants any.
+    /// A session begins, whose files are below this directory; `None` for no files.
     Begin(Option<PathBuf>),
-    /// What an endpoint's file is to hold; `None` for an endpoint that is gone.
+    /// Content of an endpoint's file; `None` for an endpoint that is gone.
     Endpoint(WorkloadEndpointId, Option<String>),
     /// Whether an endpoint is up.
     Status(WorkloadEndpointId, bool),
-    /// Everything that was told is in force.
+    /// All updates so far are in force.
     InForce,
 }
 
-/// What has happened; of each endpoint the latest. What came before the latest beginning of a session means nothing any
-/// more.
+/// Waiting events; of each endpoint the latest. The beginning of a session drops all earlier ones.
 #[derive(Debug, Default, PartialEq)]
 struct News {
     begin: Option<Option<PathBuf>>,
@@ -50,7 +49,7 @@ impl News {
     }
 }
 
-/// Tells a thread which files there should be. The thread ends when the last of these is gone.
+/// Sends events to the thread that keeps the files. The thread ends when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct FileWriter {
     news: Mailbox<News>,
@@ -60,14 +59,14 @@ impl FileWriter {
     /// Starts the thread.
     ///
     /// # Errors
-    /// If there can be no more threads.
+    /// If the thread cannot be started.
     pub fn start() -> io::Result<Self> {
         let (news, told) = mailbox();
         thread::Builder::new().name("endpoint-files".into()).spawn(move || keep(&told))?;
         Ok(Self { news })
     }
 
-    /// Tells what happens. Never waits; of each endpoint only the latest is kept until it is written.
+    /// Sends events. Never blocks; of each endpoint only the latest is kept until it is written.
     pub fn tell(&self, news: impl IntoIterator<Item = FileNews>) {
         self.news.put(|waiting| news.into_iter().for_each(|one| waiting.add(one)));
     }
@@ -95,7 +94,7 @@ fn keep(told: &Opened<News>) {
     }
 }
 
-/// Does all that is due. What cannot be done is reported once, until nothing is left to be done.
+/// Does all due jobs. A failure is logged once, until all jobs are done.
 fn work(directory: &StatusDirectory, files: &mut EndpointFiles, works: &mut bool) {
     let mut is_complete = false;
     while let Some(job) = files.next(Instant::now()) {

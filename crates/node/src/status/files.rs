@@ -1,4 +1,4 @@
-//! Which status files there should be, and what is to be done about those that there are.
+//! Desired status files, and the jobs that bring the directory to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use tortie_model::WorkloadEndpointId;
 use tortie_protocol::status_file;
 
-/// The directory is read again this often, in case somebody else has changed it (`felix/statusrep`).
+/// Interval between readings of the directory, in case another process has changed it
+/// (`felix/statusrep`).
 const READ_EVERY: Duration = Duration::from_secs(10);
-/// What failed is tried again after these pauses, the last of them for ever.
+/// Pauses before failed jobs are retried, the last of them for ever.
 const PAUSES: [Duration; 3] = [Duration::from_millis(50), Duration::from_millis(500), Duration::from_secs(5)];
 
-/// Something to do with the directory; afterwards [`EndpointFiles::done`].
+/// A job in the directory; its result goes to [`EndpointFiles::done`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileJob {
@@ -21,50 +22,50 @@ pub enum FileJob {
     Write {
         /// Its name.
         name: String,
-        /// What it is to hold.
+        /// Its content.
         text: String,
     },
-    /// Remove a file; one that is not there counts as removed.
+    /// Remove a file; a missing one counts as removed.
     Remove {
         /// Its name.
         name: String,
     },
 }
 
-/// What came of a [`FileJob`].
+/// Result of a [`FileJob`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileResult {
     /// It was done.
     Done,
-    /// The files that there are, and what they hold; `None` for one that cannot be read.
+    /// The existing files and their contents; `None` for one that cannot be read.
     Read(BTreeMap<String, Option<String>>),
-    /// It did not work.
+    /// It failed.
     Failed,
 }
 
-/// Knows which files there should be: one for each workload endpoint that is up. Pure: time is an argument.
+/// The desired files: one for each workload endpoint that is up. Pure: time is an argument.
 #[derive(Debug, Default)]
 pub struct EndpointFiles {
-    /// What the file of an endpoint is to hold when the endpoint is up.
+    /// Content of the file of an endpoint when the endpoint is up.
     texts: BTreeMap<WorkloadEndpointId, String>,
     up: BTreeSet<WorkloadEndpointId>,
-    /// What there should be, by name.
+    /// Desired files, by name.
     wanted: BTreeMap<String, String>,
-    /// What there is, by name, as far as it is known.
+    /// Existing files, by name, as far as they are known.
     present: BTreeMap<String, Option<String>>,
-    /// The names of files that are not as they should be.
+    /// The names of files that differ from the desired ones.
     pending: BTreeSet<String>,
-    /// Those of them for which it was tried in this round.
+    /// Those of them whose job has failed in this round.
     failed: BTreeSet<String>,
-    /// When to read; `None` until everything is in force.
+    /// Time of the next reading; `None` until everything is in force.
     next_read: Option<Instant>,
-    /// How many rounds in a row have failed.
+    /// Number of failed rounds in a row.
     failures: usize,
 }
 
 impl EndpointFiles {
-    /// What the file of an endpoint is to hold; `None` for an endpoint that is gone.
+    /// Sets the content of an endpoint's file; `None` for an endpoint that is gone.
     pub fn on_endpoint(&mut self, id: &WorkloadEndpointId, text: Option<String>) {
         match text {
             Some(text) => drop(self.texts.insert(id.clone(), text)),
@@ -73,7 +74,7 @@ impl EndpointFiles {
         self.review(id);
     }
 
-    /// Whether an endpoint is up.
+    /// Sets whether an endpoint is up.
     pub fn on_status(&mut self, id: &WorkloadEndpointId, is_up: bool) {
         if is_up {
             self.up.insert(id.clone());
@@ -83,7 +84,8 @@ impl EndpointFiles {
         self.review(id);
     }
 
-    /// Everything that was told is in force: other files are not true any more. Before, nothing is touched.
+    /// All updates so far are in force, so other files are out of date. Before this, no file is
+    /// touched.
     pub fn in_force(&mut self, now: Instant) {
         self.next_read.get_or_insert(now);
     }
@@ -110,13 +112,13 @@ impl EndpointFiles {
         }
     }
 
-    /// When there may be something to do next; `None` if only news can change that.
+    /// Returns the time of the next job; `None` if only an event can cause one.
     #[must_use]
     pub fn wake_at(&self) -> Option<Instant> {
         self.next_read
     }
 
-    /// What there is to do now: first to write, then to remove.
+    /// Returns the next job: writes come before removals.
     #[must_use]
     pub fn next(&mut self, now: Instant) -> Option<FileJob> {
         if self.next_read? <= now {
@@ -130,7 +132,7 @@ impl EndpointFiles {
         untried().next().map(|name| FileJob::Remove { name: name.clone() })
     }
 
-    /// Takes what came of a job. What failed is tried again, after everything has been read again.
+    /// Takes the result of a job. A failed job is retried after the directory has been read again.
     pub fn done(&mut self, job: &FileJob, outcome: FileResult, now: Instant) {
         match (job, outcome) {
             (FileJob::Read, FileResult::Read(present)) => self.take(present, now),
@@ -143,7 +145,7 @@ impl EndpointFiles {
                 self.compare(name.clone());
             }
             (FileJob::Read, _) => {
-                // Nothing is tried before it is known what there is.
+                // Nothing is tried before the existing files are known.
                 self.pending.clear();
                 self.failed.clear();
                 return self.retry(now);

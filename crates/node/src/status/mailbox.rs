@@ -1,4 +1,4 @@
-//! What waits for a thread that writes: no more than there are endpoints, however slow it is.
+//! Events that wait for a writing thread: no more than there are endpoints, however slow it is.
 
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ impl<N> Shared<N> {
     }
 }
 
-/// Where news are put. Clones share it.
+/// The sending end. Clones share it.
 #[derive(Debug)]
 pub(super) struct Mailbox<N>(Arc<Slot<N>>);
 
@@ -33,11 +33,11 @@ impl<N> Clone for Mailbox<N> {
     }
 }
 
-/// Closes the mailbox when the last of those who put something there is gone.
+/// Closes the mailbox when the last sending end is dropped.
 #[derive(Debug)]
 struct Slot<N>(Arc<Shared<N>>);
 
-/// Where news are taken from.
+/// The receiving end.
 #[derive(Debug)]
 pub(super) struct Opened<N>(Arc<Shared<N>>);
 
@@ -48,7 +48,7 @@ pub(super) fn mailbox<N: Default>() -> (Mailbox<N>, Opened<N>) {
 }
 
 impl<N> Mailbox<N> {
-    /// Adds to what waits.
+    /// Adds to the waiting events.
     pub(super) fn put(&self, add: impl FnOnce(&mut N)) {
         let shared = &self.0.0;
         add(&mut shared.lock().news);
@@ -64,7 +64,7 @@ impl<N> Drop for Slot<N> {
 }
 
 impl<N: Default + PartialEq> Opened<N> {
-    /// Waits for news, but no longer than this; `None` when there will be no more.
+    /// Waits for events, but no longer than this; `None` when there will be no more.
     pub(super) fn take(&self, time: Duration) -> Option<N> {
         let end = Instant::now() + time;
         let mut state = self.0.lock();

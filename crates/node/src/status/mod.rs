@@ -1,10 +1,11 @@
-//! How this node and its endpoints are, for others to read (`felix/statusrep`): in the datastore, and in a file for each
-//! workload endpoint that is up.
+//! Status of this node and its endpoints, for other programs (`felix/statusrep`): in the datastore,
+//! and in a file for each workload endpoint that is up.
 //!
-//! [`Reporter`] and [`EndpointFiles`] know what is to be written when and are pure; [`StatusWriter`] and [`FileWriter`] do it,
-//! each on a thread of its own, so that a datastore or a file system that is away does not hold up anything; [`StatusReports`]
-//! tells them what happens to endpoints. Of Kubernetes as the datastore, nodes are told their keys of `WireGuard`, and
-//! nothing else: as in the original, whose client for Kubernetes has nowhere to put the status of processes and endpoints
+//! [`Reporter`] and [`EndpointFiles`] decide on the writes and are pure; [`StatusWriter`] and
+//! [`FileWriter`] carry them out, each on a separate thread, so that an unavailable datastore or
+//! file system blocks nothing else. [`StatusReports`] sends them the events of endpoints. With
+//! Kubernetes as the datastore, only the nodes' keys of `WireGuard` are written, as in Felix: its
+//! client for Kubernetes has no place for the status of processes and endpoints
 //! (`libcalico-go/lib/backend/k8s/client.go`).
 
 mod directory;

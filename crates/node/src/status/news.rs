@@ -1,4 +1,4 @@
-//! What is to be told to the thread that writes into the datastore.
+//! Events for the thread that writes into the datastore.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use tortie_model::{Family, HostEndpointName, WorkloadEndpointId};
 use super::reporter::StatusSettings;
 use crate::engine::ProcessStatus;
 
-/// A change of a status that is written.
+/// Event for the status in the datastore.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StatusNews {
     /// A session begins, with these settings.
     Begin(StatusSettings),
     /// Statuses of endpoints have changed.
     Changes(Vec<StatusChange>),
-    /// A driver is alive.
+    /// Status of a driver's process.
     ProcessStatus(ProcessStatus),
     /// All updates up to here are in force.
     InForce,
-    /// This node's public key of `WireGuard` is this one; empty for none.
+    /// This node's public key of `WireGuard`; empty for none.
     WireguardKey(Family, String),
 }
 
-/// What has happened, in the order in which it is to be told. What came before the latest beginning of a session means
-/// nothing any more.
+/// Waiting events, in the order in which they are processed. The beginning of a session drops all
+/// earlier ones but the status of the process.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct News {
     pub(super) begin: Option<StatusSettings>,

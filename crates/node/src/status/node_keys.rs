@@ -12,9 +12,9 @@ use tortie_model::{Family, Hostname, with_causes};
 
 use super::mailbox::{Mailbox, Opened, mailbox};
 
-/// How long to wait before a write that failed is tried again.
+/// Pause before a failed write is retried.
 const RETRY: Duration = Duration::from_secs(2);
-/// How long the thread rests if there is nothing to do.
+/// Longest wait of the thread.
 const REST: Duration = Duration::from_secs(60);
 
 pub(crate) type Keys = BTreeMap<Family, String>;
@@ -26,7 +26,8 @@ fn annotation(family: Family) -> &'static str {
     }
 }
 
-/// Writes the public keys of a node into its `Node` of Kubernetes, on a thread that ends when the last of these is gone.
+/// Writes the public keys of a node into its `Node` of Kubernetes, on a thread that ends when the
+/// last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct NodeKeyWriter {
     keys: Mailbox<Keys>,
@@ -36,7 +37,7 @@ impl NodeKeyWriter {
     /// Starts the thread.
     ///
     /// # Errors
-    /// If there can be no more threads.
+    /// If the thread cannot be started.
     pub fn start(config: KubeConfig, node: Hostname) -> io::Result<Self> {
         let client = Client::new(config)?;
         let (keys, told) = mailbox();
@@ -44,8 +45,8 @@ impl NodeKeyWriter {
         Ok(Self { keys })
     }
 
-    /// The node's key is this one; empty for none. Never waits; only the latest of each family is kept until it is
-    /// written.
+    /// Sets the node's key; empty for none. Never blocks; only the latest of each family is kept
+    /// until it is written.
     pub fn tell(&self, family: Family, key: String) {
         self.keys.put(|keys| {
             keys.insert(family, key);
@@ -77,7 +78,8 @@ fn follow(client: &Client, node: &Hostname, told: &Opened<Keys>) {
     }
 }
 
-/// Writes keys into the annotations of a node. Equal keys are not written, so that a node without `WireGuard` needs no right to.
+/// Writes keys into the annotations of a node. Equal keys are not written, so that a node without
+/// `WireGuard` needs no permission to write.
 ///
 /// # Errors
 /// If the API server refuses.

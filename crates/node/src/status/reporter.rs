@@ -1,4 +1,4 @@
-//! What is to be written when.
+//! Writes of status, and their times.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant, SystemTime};
@@ -14,30 +14,30 @@ use crate::engine::ProcessStatus;
 
 /// The first report of the process comes after this time, when there is something to report.
 const FIRST: Duration = Duration::from_secs(10);
-/// What is in the datastore is compared with what should be there every so many delays.
+/// Number of delays between two comparisons of the datastore with the desired status.
 const DELAYS_BETWEEN_COMPARISONS: u32 = 180;
 
 /// The least time between two attempts to write a public key.
 const KEY_RETRY: Duration = Duration::from_secs(2);
 
-/// What is reported, and how often.
+/// Settings of status reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusSettings {
     /// The node.
     pub host: Hostname,
     /// The region of `OpenStack`; empty for none.
     pub region: String,
-    /// How often this process reports itself; `None` for never.
+    /// Interval of reports of this process; `None` for no reports.
     pub process_every: Option<Duration>,
-    /// How long such a report counts.
+    /// Time to live of such a report.
     pub process_ttl: Duration,
-    /// The least time between two writes about endpoints; `None` if nobody wants to know of endpoints.
+    /// Minimum time between two writes about endpoints; `None` if endpoints are not reported.
     pub endpoint_delay: Option<Duration>,
 }
 
 impl StatusSettings {
-    /// What Felix's parameters say, for a process that enforces itself or for one that has a driver, which reports
-    /// itself as often as it likes.
+    /// Settings from Felix's parameters, for a process that enforces itself or for one with a
+    /// driver, which reports itself in its own intervals.
     #[must_use]
     pub fn new(config: &Config, host: Hostname, has_driver: bool) -> Self {
         Self {
@@ -50,83 +50,84 @@ impl StatusSettings {
     }
 }
 
-/// Something to do with the datastore; afterwards [`Reporter::done`].
+/// A job in the datastore; its result goes to [`Reporter::done`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Job {
-    /// Write the process's report: to a path where it vanishes after some time, and to one where it stays.
+    /// Write the process's report: to a path where it expires, and to one where it stays.
     Process {
-        /// Where it vanishes.
+        /// Path where it expires.
         active: String,
-        /// Where it stays.
+        /// Path where it stays.
         last: String,
-        /// What to write.
+        /// Text.
         text: String,
-        /// When it vanishes.
+        /// Time to live.
         ttl: Duration,
     },
     /// Write the status of an endpoint, or delete it.
     Endpoint {
-        /// Where.
+        /// Path.
         path: String,
         /// The status; `None` for an endpoint that is gone.
         status: Option<EndpointStatus>,
     },
-    /// Let the node's resource say its public key of `WireGuard`.
+    /// Write a public key of `WireGuard` into the node's resource.
     WireguardKey {
         /// The node.
         host: Hostname,
-        /// Of which family.
+        /// Family of the key.
         family: Family,
         /// The key; empty for none.
         key: String,
     },
-    /// Read what is there about endpoints.
+    /// Read the statuses of endpoints in the datastore.
     Compare {
-        /// What the paths begin with.
+        /// Prefixes of their paths.
         prefixes: [String; 2],
     },
 }
 
-/// What came of a [`Job`].
+/// Result of a [`Job`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum JobResult {
     /// It was written.
     Written,
     /// This was read: paths and texts.
     Read(Vec<(String, String)>),
-    /// It did not work.
+    /// It failed.
     Failed,
 }
 
-/// Knows what is to be written when. Pure: time and chance are arguments.
+/// Decides on writes and their times. Pure: time and chance are arguments.
 #[derive(Debug)]
 pub struct Reporter {
     settings: StatusSettings,
     started: Instant,
     next_process: Option<Instant>,
-    /// What a driver has said of itself, until it is written.
+    /// Status of a driver's process, until it is written.
     process_status: Option<ProcessStatus>,
     /// Whether a report of the process has been written.
     reported: bool,
-    /// What the node's resource is to say, as far as it may not.
+    /// Keys that the node's resource may not have yet.
     wireguard_keys: BTreeMap<Family, String>,
     next_key: Instant,
-    /// How each endpoint is, by path.
+    /// Desired status of each endpoint, by path.
     wanted: BTreeMap<String, EndpointStatus>,
     /// The paths that are to be written, each once.
     queue: VecDeque<String>,
     next_write: Instant,
-    /// When to compare; `None` until everything is in force.
+    /// Time of the next comparison; `None` until everything is in force.
     next_comparison: Option<Instant>,
 }
 
-/// A time from now, up to a tenth later than asked for, so that nodes which started together do not write together.
+/// Returns a time after this pause, up to a tenth later, so that nodes which started together do
+/// not write together.
 fn after(now: Instant, pause: Duration, chance: f64) -> Instant {
     now + pause + pause.mul_f64(chance.clamp(0.0, 1.0) / 10.0)
 }
 
 impl Reporter {
-    /// Nothing is known of endpoints yet.
+    /// A reporter that has received no statuses of endpoints yet.
     #[must_use]
     pub fn new(settings: StatusSettings, now: Instant) -> Self {
         Self {
@@ -144,7 +145,7 @@ impl Reporter {
         }
     }
 
-    /// A new session begins, which will tell of all endpoints again.
+    /// Begins a session, in which the engine will send all endpoints again.
     pub fn begin(&mut self, settings: StatusSettings, now: Instant) {
         self.next_process = match (settings.process_every, self.next_process) {
             (Some(_), None) => Some(now),
@@ -158,18 +159,19 @@ impl Reporter {
         self.next_comparison = None;
     }
 
-    /// A driver is alive: its report stands where this process would write its own. Only the last one counts, and is
-    /// written but once (`handleProcessStatusUpdate` of `felix/daemon/daemon.go`).
+    /// Takes the status of a driver's process, which replaces this process's own report. Only the
+    /// last one counts, and is written once (`handleProcessStatusUpdate` of
+    /// `felix/daemon/daemon.go`).
     pub fn on_process_status(&mut self, sign: ProcessStatus) {
         self.process_status = Some(sign);
     }
 
-    /// This node's public key of `WireGuard` is this one; empty for none.
+    /// Takes this node's public key of `WireGuard`; empty for none.
     pub fn on_wireguard_key(&mut self, family: Family, key: String) {
         self.wireguard_keys.insert(family, key);
     }
 
-    /// An endpoint is otherwise than before.
+    /// Takes the changed status of an endpoint.
     pub fn change(&mut self, change: &StatusChange) {
         if self.settings.endpoint_delay.is_none() {
             return;
@@ -188,7 +190,8 @@ impl Reporter {
         }
     }
 
-    /// Everything that was told is in force: what is in the datastore about other endpoints is not true any more.
+    /// All updates so far are in force: statuses of other endpoints in the datastore are out of
+    /// date.
     pub fn in_force(&mut self, now: Instant) {
         self.next_comparison.get_or_insert(now);
     }
@@ -199,7 +202,7 @@ impl Reporter {
         }
     }
 
-    /// When there may be something to do next; `None` if only news can change that.
+    /// Returns the time of the next job; `None` if only an event can cause one.
     #[must_use]
     pub fn wake_at(&self) -> Option<Instant> {
         let write = (!self.queue.is_empty()).then_some(self.next_write);
@@ -208,7 +211,7 @@ impl Reporter {
         [self.next_process, write, comparison, key].into_iter().flatten().min()
     }
 
-    /// What there is to do now. `chance` is between 0 and 1.
+    /// Returns the next job. `chance` is between 0 and 1.
     #[must_use]
     pub fn next(&mut self, now: Instant, clock: SystemTime, chance: f64) -> Option<Job> {
         if let (Some(every), Some(next)) = (self.settings.process_every, self.next_process)
@@ -252,7 +255,7 @@ impl Reporter {
         Job::Process { active, last, text: text.to_string(), ttl: *process_ttl }
     }
 
-    /// Takes what came of a job. A write that failed is tried again before any other.
+    /// Takes the result of a job. A failed write is retried before any other.
     pub fn done(&mut self, job: &Job, outcome: JobResult) {
         match (job, outcome) {
             (Job::Process { .. }, JobResult::Written) => self.reported = true,

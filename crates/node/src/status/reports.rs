@@ -1,4 +1,4 @@
-//! Telling of endpoints.
+//! Passes events of endpoints to the writers of status.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -15,16 +15,16 @@ use super::{FileNews, FileWriter};
 use super::{StatusNews, StatusWriter};
 use crate::engine::{Observer, Progress};
 
-/// Those who are told.
+/// Writers of status.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StatusWriters {
-    /// Who keeps a file for each workload endpoint, if anybody wants them.
+    /// Writer of a file for each workload endpoint, if files are enabled.
     pub files: Option<FileWriter>,
-    /// Who writes into the datastore, if that is one for it.
+    /// Writer into the datastore, if it takes statuses.
     #[cfg(feature = "etcd")]
     pub datastore: Option<StatusWriter>,
-    /// Who writes this node's keys into its `Node` of Kubernetes, if that is the datastore.
+    /// Writer of this node's keys into its `Node` of Kubernetes, if that is the datastore.
     #[cfg(feature = "kubernetes")]
     pub node: Option<NodeKeyWriter>,
 }
@@ -43,13 +43,13 @@ impl StatusWriters {
     }
 }
 
-/// Reports what happens to endpoints.
+/// Passes events of endpoints to the writers.
 #[derive(Debug)]
 pub struct StatusReports {
     writers: StatusWriters,
-    /// What the files of endpoints are to hold once what was told of them is in force.
+    /// Contents of endpoints' files, until the updates from which they follow are in force.
     texts: BTreeMap<WorkloadEndpointId, Option<String>>,
-    /// Whether it has been told that everything is in force.
+    /// Whether it has been reported that everything is in force.
     told: bool,
 }
 
@@ -93,7 +93,7 @@ impl StatusReports {
         }
     }
 
-    /// Tells whoever writes the node's keys, or says those that nobody is told.
+    /// Sends keys to the writer of the node's keys; logs them if there is none.
     fn tell_keys(&self, progress: &Progress) {
         #[cfg(feature = "etcd")]
         if let Some(writer) = &self.writers.datastore {

@@ -5,7 +5,7 @@ use tortie_datastore::store::{ResourceStore, StoreError};
 use tortie_model::{Family, Hostname};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
 
-/// How often a write is tried again that somebody else was faster than.
+/// Maximum number of attempts if other writers are faster.
 const TRIES: usize = 3;
 
 /// Writes a key into the resource of a node, or removes it if it is empty. An equal key is not written.

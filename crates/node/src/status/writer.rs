@@ -15,12 +15,12 @@ use super::news::{News, StatusNews};
 use super::reporter::{Job, JobResult, Reporter};
 use super::wireguard_key;
 
-/// How long one write may take (`felix/statusrep/status_reporter.go`).
+/// Timeout of a write (`felix/statusrep/status_reporter.go`).
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long the thread rests if there is nothing to do.
+/// Longest wait of the thread.
 const REST: Duration = Duration::from_secs(60);
 
-/// Tells a thread what to write. The thread ends when the last of these is gone.
+/// Sends events to the thread that writes. The thread ends when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct StatusWriter {
     news: Mailbox<News>,
@@ -30,7 +30,7 @@ impl StatusWriter {
     /// Starts the thread.
     ///
     /// # Errors
-    /// If the configuration makes no sense or there can be no more threads.
+    /// If the configuration is invalid, or the thread cannot be started.
     pub fn start(config: &EtcdConfig) -> io::Result<Self> {
         let pace = EtcdPace { connect: PATIENCE, request: PATIENCE, ..config.pace };
         let store = EtcdStore::new(EtcdConfig { pace, ..config.clone() })?;
@@ -39,7 +39,7 @@ impl StatusWriter {
         Ok(Self { news })
     }
 
-    /// Tells what happens. Never waits; of each endpoint only the latest is kept until it is written.
+    /// Sends an event. Never blocks; of each endpoint only the latest is kept until it is written.
     pub fn tell(&self, news: StatusNews) {
         self.news.put(|waiting| waiting.add(news));
     }
@@ -79,7 +79,7 @@ fn write(store: &EtcdStore, told: &Opened<News>) {
     }
 }
 
-/// Tells everything but the beginning of a session.
+/// Passes on all events but the beginning of a session.
 fn tell(reporter: &mut Reporter, news: News) {
     news.changes.values().for_each(|change| reporter.change(change));
     for (family, key) in news.wireguard_keys {

@@ -16,7 +16,7 @@ pub(super) enum Channel {
 }
 
 impl Channel {
-    /// Whether it has bytes of its own to send before there is more to read.
+    /// Whether TLS has bytes to send before more can be read.
     pub(super) fn wants_write(&self) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -34,7 +34,7 @@ impl Channel {
         }
     }
 
-    /// Sends what is still on its way, and that nothing follows it.
+    /// Sends the pending bytes, and then the end of the stream.
     pub(super) fn finish(&mut self) -> io::Result<()> {
         #[cfg(feature = "tls")]
         if let Self::Tls(stream) = self {
@@ -46,7 +46,7 @@ impl Channel {
         self.socket().shutdown(Shutdown::Write)
     }
 
-    /// Throws away what has come; how many bytes there were.
+    /// Discards received bytes; returns their number.
     pub(super) fn discard(&self) -> io::Result<usize> {
         self.socket().read(&mut [0; 1024])
     }

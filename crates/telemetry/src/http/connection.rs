@@ -10,7 +10,7 @@ use super::channel::Channel;
 
 /// The longest request head that is read, in bytes.
 const MAX_REQUEST: usize = 8 * 1024;
-/// How many times one client is read from or written to before others have their turn.
+/// Maximum number of reads and writes of one client before other clients are served.
 const ROUNDS: usize = 32;
 
 /// A client.
@@ -23,20 +23,21 @@ pub(super) struct Connection {
 
 #[derive(Debug)]
 enum Stage {
-    /// This much of the request has been read.
+    /// The part of the request that has been read.
     Asks(Vec<u8>),
-    /// This is the answer, of which so many bytes have been written.
+    /// The answer, and the number of bytes that have been written.
     IsAnswered(Vec<u8>, usize),
-    /// What it still sends is thrown away: to close the connection before would destroy the answer on its way.
+    /// Further bytes of the client are discarded: to close the connection before would destroy the
+    /// answer in transit.
     Leaves,
 }
 
-/// How it goes on with a client.
+/// State of a client after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// When the connection is ready, or the time is over.
+    /// It continues when the connection is ready, or ends when the time is over.
     Waits,
-    /// Not at all.
+    /// It has ended.
     Over,
 }
 
@@ -46,7 +47,7 @@ impl Connection {
         Self { channel, deadline, stage: Stage::Asks(Vec::new()) }
     }
 
-    /// What to wait for.
+    /// Returns the event to wait for.
     pub(super) fn awaited(&self) -> PollFd<'_> {
         let flags = match self.stage {
             Stage::Asks(_) if self.channel.wants_write() => PollFlags::OUT,
@@ -69,7 +70,7 @@ impl Connection {
         self.deadline
     }
 
-    /// Does what can be done without waiting.
+    /// Reads and writes as far as possible without waiting.
     pub(super) fn go_on(&mut self, now: Instant, answer: impl Fn(&str) -> Response) -> io::Result<Progress> {
         if now >= self.deadline {
             return Ok(Progress::Over);
@@ -85,7 +86,7 @@ impl Connection {
         Ok(Progress::Waits)
     }
 
-    /// Reads or writes once; says whether there is more to do.
+    /// Reads or writes once; returns whether there is more to do.
     fn step(&mut self, answer: impl Fn(&str) -> Response) -> io::Result<bool> {
         match &mut self.stage {
             Stage::Asks(request) => {
@@ -95,7 +96,7 @@ impl Connection {
                 if read == 0 && request.is_empty() {
                     return Ok(false);
                 }
-                // Whoever closes its side has asked.
+                // A client that closes its side has sent its request.
                 if read == 0 || has_ended(request) || request.len() >= MAX_REQUEST {
                     self.stage = Stage::IsAnswered(respond(request, &answer), 0);
                 }

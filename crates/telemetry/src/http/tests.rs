@@ -59,7 +59,7 @@ fn a_dropped_server_frees_its_address_even_while_it_answers() {
     }
 }
 
-/// How long a client may have to wait on a busy machine; less than any other client is given.
+/// Time that a client may have to wait on a busy machine; less than the limit of any other client.
 const QUICK: Duration = Duration::from_millis(1500);
 
 /// The answer, and how long it took.
@@ -197,7 +197,7 @@ fn a_client_that_does_not_read_its_answer_makes_nobody_wait() {
     thread::sleep(QUICK * 2);
     let mut got = Vec::new();
     let _ = lazy.read_to_end(&mut got);
-    assert!(!got.is_empty() && got.len() < 32 << 20, "{} bytes of an answer that nobody took", got.len());
+    assert!(!got.is_empty() && got.len() < 32 << 20, "{} bytes of an answer that no client took", got.len());
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn a_client_that_floods_is_refused_and_makes_nobody_wait() {
     assert!(flood.join().unwrap() > 0);
     let long = format!("GET / HTTP/1.1\r\nCookie: {}", "x".repeat(20_000));
     assert!(ask(address, &long).starts_with("HTTP/1.1 431 "));
-    // What is sent after a request does not destroy the answer.
+    // Bytes after a request do not destroy the answer.
     let post = format!("POST / HTTP/1.1\r\n\r\n{}", "x".repeat(200_000));
     assert!(ask(address, &post).ends_with("only GET\n"));
 }

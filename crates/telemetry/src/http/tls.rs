@@ -19,12 +19,13 @@ use tortie_model::with_causes;
 
 use super::{ClientCertificates, Tls};
 
-/// How often it is looked whether the files have changed, at the most.
+/// Minimum time between checks whether the files have changed.
 const LOOK: Duration = Duration::from_secs(1);
 
 type Stamp = Option<(SystemTime, u64)>;
 
-/// What TLS needs, as the files have it now. If they are of no use after a change, what they held before stays.
+/// TLS configuration from the current files. If they cannot be used after a change, the former
+/// configuration stays.
 pub(super) struct Reloading {
     files: Tls,
     current: Arc<ServerConfig>,
@@ -38,7 +39,7 @@ impl Reloading {
     /// # Errors
     /// If they cannot be used; never with anything that they hold.
     pub(super) fn new(files: Tls) -> io::Result<Self> {
-        // Before they are read: what changes meanwhile is read again.
+        // Taken before the files are read: a file that changes meanwhile is read again.
         let stamps = stamps(&files);
         let current = Arc::new(server_config(&files)?);
         Ok(Self { files, current, stamps, looked: Instant::now() })
@@ -89,7 +90,7 @@ fn server_config(files: &Tls) -> io::Result<ServerConfig> {
         .with_single_cert(certificates(&files.certificate)?, key)
         .map_err(|error| unusable(&files.certificate, error))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    // A session that is taken up again is one whose certificate nobody looks at again.
+    // A resumed session would not verify the client's certificate again.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)
@@ -144,7 +145,7 @@ fn unusable(path: &Path, error: impl Into<Box<dyn Error + Send + Sync>>) -> io::
     io::Error::other(Unusable { path: path.to_owned(), error: error.into() })
 }
 
-/// Wants a certificate, and proof that the client has its key; from whom it comes does not matter.
+/// Requires a certificate, and proof that the client has its key; the issuer does not matter.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

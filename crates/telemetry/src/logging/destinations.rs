@@ -1,4 +1,4 @@
-//! Where log lines go: standard error, a file, syslog, each from its own severity on.
+//! Destinations of log lines: standard error, a file, syslog, each from a separate severity on.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -18,18 +18,18 @@ use super::filter;
 use super::syslog::Syslog;
 use crate::escape;
 
-/// What is to be logged, and where.
+/// Destinations of log lines, with their severities.
 #[derive(Clone, Debug)]
 pub struct LogSettings {
-    /// What goes to standard error (`LogSeverityScreen`).
+    /// Least severity for standard error (`LogSeverityScreen`).
     pub screen: LogSeverity,
-    /// A file, and what goes there (`LogFilePath`, `LogSeverityFile`).
+    /// A file, and its least severity (`LogFilePath`, `LogSeverityFile`).
     pub file: Option<(PathBuf, LogSeverity)>,
-    /// What goes to the syslog of this machine (`LogSeveritySys`).
+    /// Least severity for the syslog of this machine (`LogSeveritySys`).
     pub syslog: Option<LogSeverity>,
     /// Only source files with such names may log for debugging (`LogDebugFilenameRegex`).
     pub debug_files: Option<Regex>,
-    /// Whether a file or syslog that takes no lines is waited for (`DebugDisableLogDropping`).
+    /// Whether to wait for a file or syslog that takes no lines (`DebugDisableLogDropping`).
     pub keeps_all: bool,
 }
 
@@ -86,10 +86,10 @@ struct Open {
 }
 
 impl Destinations {
-    /// Follows the settings. What stays the same stays open.
+    /// Follows the settings. An unchanged destination stays open.
     ///
     /// # Errors
-    /// What cannot be opened, in words; the others are followed all the same.
+    /// Messages about destinations that cannot be opened; the others are used all the same.
     pub(super) fn follow(&self, settings: &LogSettings) -> Vec<String> {
         let mut problems = Vec::new();
         let mut open = self.lock();
@@ -112,7 +112,7 @@ impl Destinations {
         problems
     }
 
-    /// Waits for what is on its way to the file, though not long.
+    /// Waits for lines that are on their way to the file, though not long.
     pub(super) fn flush(&self) {
         let file = self.lock().file.take();
         drop(file);
@@ -127,7 +127,7 @@ impl Destinations {
 #[derive(Debug)]
 pub(super) struct Line {
     level: Level,
-    /// Nobody wants it.
+    /// No destination takes it.
     is_dropped: bool,
 }
 
@@ -155,7 +155,8 @@ impl Write for Line {
     }
 }
 
-/// The text of an event, which comes in one piece, as one line without characters that a terminal obeys and without long echoes.
+/// Returns the text of an event, which comes in one piece, as one line without terminal control
+/// characters and without long echoes.
 fn one_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let text = text.strip_suffix('\n').unwrap_or(&text);

@@ -1,4 +1,4 @@
-//! A log file, which may be moved away by whoever rotates logs.
+//! A log file, which log rotation may move away.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,14 +11,16 @@ use std::time::{Duration, Instant};
 
 use super::DROPPED;
 
-/// How many lines wait for a file system that is slow. More are dropped, so that nobody waits for it.
+/// Number of lines that wait for a slow file system. More are dropped, so that no thread waits for
+/// it.
 const QUEUE: usize = 1000;
-/// How long the lines that wait are given at the end.
+/// Time that waiting lines are given at the end.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long to wait before the file is opened again after a failure.
+/// Pause before the file is opened again after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Appends lines to a file on a thread of its own. When dropped, what waits is written, if that does not take long.
+/// Appends lines to a file on a separate thread. When this is dropped, waiting lines are written,
+/// if that does not take long.
 #[derive(Debug)]
 pub(super) struct LogFile {
     path: PathBuf,
@@ -44,7 +46,8 @@ impl LogFile {
         &self.path
     }
 
-    /// Takes a line. If too many wait it waits as well, or is dropped, and that is said once there is room.
+    /// Takes a line. If the queue is full, the line waits as well, or is dropped; dropped lines are
+    /// reported once there is room.
     pub(super) fn write(&mut self, line: &[u8], waits: bool) {
         let Some(lines) = &self.lines else { return };
         if self.dropped > 0 {
@@ -55,7 +58,7 @@ impl LogFile {
         }
         match lines.try_send(line.to_owned()) {
             Err(TrySendError::Full(line)) if waits => {
-                // Without the thread that writes there is nobody to wait for.
+                // Without the writing thread this returns at once.
                 let _ = lines.send(line);
             }
             Err(TrySendError::Full(_)) => {
@@ -113,7 +116,7 @@ impl Target {
         OpenOptions::new().create(true).append(true).mode(0o644).open(&self.path)
     }
 
-    /// Whether nobody has moved it away.
+    /// Whether the file is still at its path.
     fn is_in_place(&self, file: &File) -> bool {
         let (Ok(ours), Ok(there)) = (file.metadata(), fs::metadata(&self.path)) else { return false };
         (ours.dev(), ours.ino()) == (there.dev(), there.ino())
@@ -160,7 +163,7 @@ mod tests {
         assert!(LogFile::open(Path::new("/")).is_err());
     }
 
-    /// A pipe that a reader has opened, who reads nothing yet.
+    /// A pipe with a reader that reads nothing yet.
     fn pipe(folder: &Path) -> (LogFile, File) {
         let path = folder.join("pipe");
         rustix::fs::mknodat(

@@ -11,7 +11,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use super::DROPPED;
 
-/// Where it may listen (`log/syslog/syslog_unix.go`).
+/// Paths of its socket (`log/syslog/syslog_unix.go`).
 const SOCKETS: [&str; 3] = ["/dev/log", "/var/run/syslog", "/var/run/log"];
 /// The facility `LOG_USER`, and the name of the program that Felix gives itself (`felix/daemon/logging.go`).
 const FACILITY: u8 = 1;
@@ -24,7 +24,7 @@ const MAX_TEXT: usize = 2048;
 pub(super) struct Syslog {
     socket: UnixDatagram,
     paths: Vec<PathBuf>,
-    /// Whether it is waited for.
+    /// Whether a send waits for it.
     waits: bool,
 }
 
@@ -32,7 +32,7 @@ impl Syslog {
     /// Connects.
     ///
     /// # Errors
-    /// If nobody listens.
+    /// If no syslog listens.
     pub(super) fn open() -> io::Result<Self> {
         Self::at(SOCKETS.iter().map(PathBuf::from).collect())
     }
@@ -56,7 +56,7 @@ impl Syslog {
         result
     }
 
-    /// Sends a line. If it is not taken at once, that is waited for, or the line is dropped.
+    /// Sends a line. If syslog does not take it at once, this waits, or the line is dropped.
     pub(super) fn write(&mut self, level: Level, line: &[u8], waits: bool) {
         if waits != self.waits && self.socket.set_nonblocking(!waits).is_ok() {
             self.waits = waits;
@@ -64,7 +64,7 @@ impl Syslog {
         let message = message(level, &now(), std::process::id(), line);
         let is_gone = |error: &io::Error| error.kind() != io::ErrorKind::WouldBlock;
         let sent = match self.socket.send(&message) {
-            // Once more, since it was started again; what is lost then is lost.
+            // Once more, since syslog may have been restarted; a line that is lost then stays lost.
             Err(error) if is_gone(&error) && self.connect().is_ok() => self.socket.send(&message),
             sent => sent,
         };

@@ -113,7 +113,7 @@ fn networks_of_one_namespace_leave_addresses_to_others() {
     assert!(!closed.is_empty() && !closed.iter().any(is_prod), "{closed:?}");
     assert_eq!(later.closed(), closed);
     assert!(at_once.0.tables().block_count() < MAX_BLOCKS as usize / 2);
-    // `prod` changes, and names networks of its own.
+    // `prod` changes, and names networks that the others do not name.
     let more = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: more, namespace: prod}\nspec: \
                 {podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 198.51.100.0/24}}]}]}\n";
     let changed = World::calculate("n1", &format!("{}---\n{more}", many_networks(3_000)));

@@ -49,7 +49,7 @@ fn a_translated_source_is_judged_by_the_workloads_own_address() {
         connection.reply.destination = ip("192.0.2.1");
         assert_eq!(denied(&egress, connection, Some("eth0")), expected);
     }
-    // To the host what is denied is said first, then what happens to all.
+    // Packets to the host meet egress policy before the action that applies to all of them.
     assert!(denied(&egress, tcp("10.0.0.1", ("192.0.2.1", 80)), None));
 }
 
@@ -68,7 +68,7 @@ fn what_never_met_policy_is_left_alone() {
         (vec![], tcp("203.0.113.9", ("192.0.2.1", 1))),
         // It is not known which of the two has the address.
         (vec![twice], tcp("10.0.0.1", ("10.0.0.2", 1))),
-        // As is one that is the node's.
+        // Nor whether it is the node's.
         (vec![workload("shop/own", "192.0.2.1", [].into())], tcp("192.0.2.1", ("10.0.0.2", 1))),
     ] {
         assert!(!denied(&more, connection, Some("eth0")), "{connection:?}");

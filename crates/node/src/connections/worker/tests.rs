@@ -11,7 +11,7 @@ struct Fake {
     tracked: Vec<Connection>,
     listed: usize,
     cut: Vec<Connection>,
-    /// Told while connections are listed.
+    /// Messages that are sent while connections are listed.
     meanwhile: RefCell<Vec<Told>>,
     teller: Sender<Told>,
     failures: usize,

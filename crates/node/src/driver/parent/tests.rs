@@ -74,7 +74,7 @@ impl Bench {
     }
 }
 
-/// What the driver has been told, if it writes that to `OUT`.
+/// The messages that the driver has received, if it writes them to `OUT`.
 fn written(folder: &TempDir) -> Vec<Received> {
     let bytes = fs::read(folder.path().join("out")).unwrap_or_default();
     let mut frames = FrameReader::new(bytes.as_slice());
@@ -203,7 +203,7 @@ fn a_driver_has_its_pipes_and_nothing_else_of_ours() {
     bench.until(|_| fs::read_to_string(&out).is_ok_and(|text| text.contains('5'))).unwrap();
     let listed = |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
     let open = listed(&fs::read_to_string(&out).unwrap());
-    // Whoever started this test may have left descriptors open for all programs.
+    // The parent of this test may have left descriptors open for all programs.
     let inherited = std::process::Command::new("ls").arg("/proc/self/fd").output().unwrap();
     let inherited = listed(&String::from_utf8(inherited.stdout).unwrap());
     let new: Vec<_> = open.difference(&inherited).collect();

@@ -80,7 +80,7 @@ fn a_problem_is_logged_when_it_appears_and_when_it_is_gone_however_often_it_is_t
     let out_of_sync = lines.containing("out of sync");
     assert!(out_of_sync.len() == 1 && out_of_sync[0].contains("cali-pri-p"), "{out_of_sync:#?}");
     assert!(refusals > 4, "it was tried again");
-    // Nobody else says it as well.
+    // No other component logs it as well.
     assert_eq!(lines.containing("cali-pri-p").len(), 1, "{lines:?}");
     assert_eq!(lines.containing("resolved"), [] as [&str; 0]);
 
@@ -199,7 +199,7 @@ fn readiness_names_a_layout_over_budget_until_its_members_fit() {
     assert_eq!(enforcement.metrics.lock().dataplane.problems, 0);
 }
 
-/// Programs that are as somebody else says.
+/// Programs whose state the test sets.
 #[derive(Debug)]
 struct Programs {
     state: Arc<Mutex<PolicyState>>,

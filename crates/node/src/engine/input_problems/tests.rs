@@ -17,7 +17,7 @@ fn a_problem_is_logged_once_wherever_its_field_stands_and_whatever_is_counted() 
         problems.replace(&[problem(n, "Pod/a/b", "spec.x", &format!("has {n} too many"))]);
     }
     assert_eq!(lines.containing("spec.x").len(), 1, "{lines:?}");
-    // What is told of it is as it is now.
+    // The reported text is the current one.
     assert_eq!(problems.first().unwrap(), "a.yaml:19:3: Pod/a/b: spec.x: has 19 too many");
     problems.replace(&[problem(1, "Pod/a/b", "spec.y", "is wrong")]);
     assert_eq!(lines.containing("resolved: a.yaml:19:3: Pod/a/b: spec.x").len(), 1, "{lines:?}");

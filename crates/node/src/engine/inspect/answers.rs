@@ -9,47 +9,47 @@ use crate::engine::enforcement::Listing;
 use crate::flows::LastHit;
 use crate::host_changes::{ConfirmedChanges, HeldChanges};
 
-/// What is answered to a query of the same name.
+/// Answer to the query of the same name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// How the engine is.
+    /// State of the engine.
     Status(Box<EngineStatus>),
     /// All parameters.
     Configuration(Configuration),
     /// Endpoints, workloads first, by name.
     Endpoints(Vec<Endpoint>),
-    /// Policies, by name, and where what is counted for their rules is found, if that was asked for.
+    /// Policies, by name, and the counters of their rules if they were requested.
     Policies(Vec<Policy>, Option<RuleCounts>),
     /// IP sets, by id.
     IpSets(Vec<IpSet>),
-    /// What was held back and is put in force.
+    /// Held changes that were put in force.
     Confirmed(ConfirmedChanges),
     /// There is no answer yet.
     Busy,
 }
 
-/// How the engine is.
+/// State of the engine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EngineStatus {
-    /// Counts the times that the engine began in this process.
+    /// Number of the session in this process, from 1.
     pub session: u64,
     /// `waiting`, `resyncing` or `in sync`.
     pub datastore_state: String,
-    /// Why the datastore cannot be read now.
+    /// Reason why the datastore cannot be read now.
     pub datastore_unavailable: Option<String>,
-    /// Why nothing new is enforced.
+    /// Reason why no changes are enforced.
     pub on_hold: Option<String>,
-    /// Changes that are held back because they would cut those off who manage the host.
+    /// Changes that are held back because they would cut management connections of the host.
     #[serde(default)]
     pub held_changes: Option<HeldChanges>,
-    /// Who enforces policy: `chains`, `programs` of eBPF, or a `driver`.
+    /// Back end that enforces policy: `chains`, `programs` (eBPF), or `driver`.
     #[serde(default)]
     pub enforced_by: String,
-    /// What is wrong with the input.
+    /// Problems of the input.
     pub input_problems: Vec<String>,
     /// Objects that are invalid under the configuration in force.
     pub ignored_objects: Vec<String>,
-    /// What is out of sync in the kernel.
+    /// Problems that keep the kernel out of sync.
     pub dataplane_problems: Vec<String>,
     /// The last time that the kernel was programmed.
     pub last_apply: Option<LastApply>,
@@ -71,7 +71,7 @@ pub struct EngineStatus {
 pub struct LastApply {
     /// When it ended.
     pub seconds_ago: f64,
-    /// How long it took.
+    /// Duration in milliseconds.
     pub took_ms: f64,
     /// Whether everything is in force that can be.
     pub complete: bool,
@@ -82,7 +82,7 @@ pub struct LastApply {
 pub struct Configuration {
     /// By name.
     pub parameters: Vec<Parameter>,
-    /// What the operator should know of the values.
+    /// Notices about the values.
     pub notices: Vec<String>,
 }
 
@@ -93,7 +93,7 @@ pub struct Parameter {
     pub name: String,
     /// The value in force.
     pub value: String,
-    /// Where that is set; `default` if nowhere.
+    /// Source of the value; `default` if it is not set.
     pub source: String,
     /// The values of other sources that this one overrides, the strongest first.
     pub overridden: Vec<SetValue>,
@@ -104,7 +104,7 @@ pub struct Parameter {
 /// A value that some source sets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetValue {
-    /// Where.
+    /// Source.
     pub source: String,
     /// The value as written.
     pub value: String,
@@ -133,7 +133,7 @@ pub struct Endpoint {
     pub tiers: Vec<Tier>,
     /// Of a host endpoint: policies before connection tracking.
     pub untracked_tiers: Vec<Tier>,
-    /// Of a host endpoint: policies before destination NAT.
+    /// Of a host endpoint: policies before DNAT.
     pub pre_dnat_tiers: Vec<Tier>,
     /// Of a host endpoint: policies for forwarded traffic.
     pub forward_tiers: Vec<Tier>,
@@ -161,13 +161,13 @@ pub struct Policy {
     pub tier: String,
     /// Its position there; without one it comes last.
     pub order: Option<f64>,
-    /// Which endpoints it is for.
+    /// Selector of its endpoints.
     pub selector: String,
-    /// Whether it is calculated and never enforced.
+    /// Whether it is staged: evaluated and never enforced.
     pub staged: bool,
-    /// How many rules it has for traffic to its endpoints.
+    /// Number of rules for traffic to its endpoints.
     pub ingress_rules: usize,
-    /// How many rules it has for traffic from its endpoints.
+    /// Number of rules for traffic from its endpoints.
     pub egress_rules: usize,
     /// The IP sets that its rules name.
     pub ip_sets: Vec<String>,
@@ -177,36 +177,39 @@ pub struct Policy {
     pub ingress_chain: Option<String>,
     /// Its chain in the kernel for traffic from its endpoints; none if it is staged, or eBPF programs enforce policy.
     pub egress_chain: Option<String>,
-    /// When a rule of it decided about a connection last, and how often that was; if flows are collected.
+    /// Time of the last decision of one of its rules about a connection, and number of decisions;
+    /// if flows are collected.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last_hit: Option<LastHit>,
-    /// The rules of its chains, if their counters were asked for; none if another program enforces.
+    /// The rules of its chains, if their counters were requested; none if another program enforces.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub counters: Option<Vec<RuleCounters>>,
-    /// What its rules decided, if counters were asked for and eBPF programs enforce policy.
+    /// Counters of its rules, if counters were requested and eBPF programs enforce policy.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub decisions: Option<Vec<DecisionCounters>>,
 }
 
-/// Where what is counted for rules of policies is found.
+/// Counters of policy rules, or the programs that list them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RuleCounts {
-    /// Here, for rules of tables of nftables.
+    /// Counters of nftables rules.
     Rules(Vec<CountedRule>),
-    /// In the kernel's rules, which these programs list; nowhere if another program enforces.
+    /// The counters are in kernel rules, which these programs list; none if another program
+    /// enforces.
     Listings(Vec<Listing>),
-    /// Here.
+    /// Counters of eBPF programs.
     Decisions(Vec<DecisionCounters>),
-    /// It cannot be read.
+    /// The counters cannot be read.
     Failed(String),
 }
 
-/// About how many packets something decided that eBPF programs enforce.
+/// Approximate number of packets that one rule, or another step of the evaluation, has decided in
+/// eBPF programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionCounters {
     /// `ingress` or `egress`.
     pub direction: Option<String>,
-    /// `allow`, `deny`, or `undecided` where what is asked next decides.
+    /// `allow`, `deny`, or `undecided` if a later step of the evaluation decides.
     pub verdict: String,
     /// The tier, of a rule of a policy and of the end of a tier.
     pub tier: Option<String>,
@@ -216,7 +219,7 @@ pub struct DecisionCounters {
     pub profile: Option<String>,
     /// The rule's place in the list of its direction, from 0.
     pub rule: Option<usize>,
-    /// What decided, in words.
+    /// Description of the deciding rule or step.
     pub decided_by: String,
     /// Packets that began a connection, or belong to none, since the programs were attached.
     pub packets: u64,
@@ -224,7 +227,7 @@ pub struct DecisionCounters {
     pub bytes: u64,
 }
 
-/// What the kernel has counted for a rule of a policy's chain.
+/// The kernel's counters of a rule of a policy's chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleCounters {
     /// 4 or 6.
@@ -239,14 +242,14 @@ pub struct RuleCounters {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// With nftables, which rules of policies are counted here, as `KIND/NAMESPACE/NAME DIRECTION NUMBER`: those of the policy,
-    /// and the first of others, where several share the count.
+    /// With nftables: the policy rules that are counted here, as `KIND/NAMESPACE/NAME DIRECTION
+    /// NUMBER`. These are the policy's own, and the first of others if several share the count.
     #[serde(default)]
     pub counts_for: Vec<String>,
-    /// How many these are in all; 0 if that is not told.
+    /// Total number of these rules; 0 if it is not known.
     #[serde(default)]
     pub counted_together: usize,
-    /// Of how many rules of the kernel this is the sum.
+    /// Number of kernel rules of which this is the sum.
     #[serde(default = "one")]
     pub kernel_rules: usize,
 }
@@ -255,12 +258,13 @@ const fn one() -> usize {
     1
 }
 
-/// What the kernel has counted for rules of policies that are one rule in the kernel, wherever it stands.
+/// The kernel's counters of policy rules that are one rule in the kernel, in whichever chains it
+/// stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CountedRule {
     /// The count.
     pub counters: RuleCounters,
-    /// Whose rules they are, by the owner's id, and in words: `ingress 3`.
+    /// The policy rules: the owner's id, and the rule's direction and number: `ingress 3`.
     pub of: Vec<(Arc<str>, String)>,
 }
 
@@ -272,13 +276,13 @@ pub struct IpSet {
     /// `hash:ip`, `hash:net` or `hash:ip,port`.
     #[serde(rename = "type")]
     pub set_type: String,
-    /// How many members it has, of both families.
+    /// Number of members of both families.
     pub size: usize,
     /// The names of its sets in the kernel, by family; none if eBPF programs enforce policy.
     pub kernel_names: Vec<String>,
     /// The policies and profiles whose rules name it.
     pub users: Vec<String>,
-    /// Its members, if one set was asked for and this program enforces.
+    /// Its members, if one set was requested and this program enforces.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub members: Option<Vec<String>>,
 }

@@ -1,4 +1,4 @@
-//! Each parameter, its value, and where that comes from.
+//! Parameters with their values and sources.
 
 use tortie_config::{BY_ADDRESS, Notice, PREFIXES_BY_ADDRESS, Resolved, Sources, default_of, source_name};
 use tortie_model::desired::ConfigSource;
@@ -57,7 +57,7 @@ fn shown(default: &str) -> String {
     if default.is_empty() { "none".into() } else { default.to_owned() }
 }
 
-/// Whether the value stands where it does not count.
+/// Whether the value has no effect because of its source.
 fn is_refused(resolved: &Resolved, name: &str, at: ConfigSource) -> bool {
     resolved
         .notices
@@ -65,7 +65,7 @@ fn is_refused(resolved: &Resolved, name: &str, at: ConfigSource) -> bool {
         .any(|notice| matches!(notice, Notice::LocalOnly { name: n, source } if *n == name && *source == at))
 }
 
-/// Whether the value cannot be read, so that the default stands.
+/// Whether the value is invalid, so that the default is used.
 fn is_bad(resolved: &Resolved, name: &str, at: ConfigSource) -> bool {
     resolved
         .notices

@@ -1,4 +1,4 @@
-//! What programs have counted, as it is answered.
+//! Answers with counters of eBPF programs.
 
 use tortie_evaluate::{DecidedBy, Verdict};
 use tortie_linux::bpf::DecisionCount;
@@ -6,7 +6,7 @@ use tortie_model::Direction;
 
 use super::DecisionCounters;
 
-/// Ordered by policies, their directions and rules; what else decides comes last.
+/// Ordered by policies, their directions and rules; other decisions come last.
 pub(in crate::engine) fn answers(counts: Vec<DecisionCount>) -> Vec<DecisionCounters> {
     let mut answers: Vec<DecisionCounters> = counts.into_iter().map(answer).collect();
     answers.sort_by(|one, other| order(one).cmp(&order(other)));

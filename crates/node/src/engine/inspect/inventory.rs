@@ -1,4 +1,4 @@
-//! What the calculation has sent for this node, as far as it can be asked for.
+//! The desired state of this node, as far as queries need it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use tortie_rules::names::{ip_set_name, policy_chain};
 
 use super::answers::{Endpoint, IpSet, Policy, Tier};
 
-/// Everything that was sent and not removed; the values are shared with whoever enforces. Of IP sets only the size is kept.
+/// Everything that was sent and not removed; the values are shared with the enforcement. Of IP sets
+/// only the size is kept.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Inventory {
     workloads: BTreeMap<WorkloadEndpointId, WorkloadEndpointState>,

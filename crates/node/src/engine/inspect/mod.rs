@@ -1,7 +1,8 @@
-//! What a session says when it is asked: how it is, its configuration, its endpoints, policies and IP sets.
+//! Answers of a session to queries: its state, configuration, endpoints, policies and IP sets.
 //!
-//! Questions come in like events and are answered between two turns, from what the calculation sent; nothing is read from
-//! the kernel, so an answer costs what it is long.
+//! Questions arrive like events and are answered between two turns, from the desired state, so the
+//! cost of an answer is proportional to its length. Only counters of rules are read from the
+//! kernel, if they are requested.
 
 mod answers;
 pub(super) mod configuration;
@@ -19,10 +20,10 @@ pub use answers::{
 pub use counts::answer as decision_counters;
 pub(super) use inventory::Inventory;
 
-/// What can be asked.
+/// Query to a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
-    /// How the engine is.
+    /// State of the engine.
     Status,
     /// All parameters.
     Configuration,
@@ -32,19 +33,20 @@ pub enum Query {
     Policies {
         /// Name, id or end of an id of the policies; all of them without it.
         name: Option<String>,
-        /// Whether what is counted for their rules is wanted, too.
+        /// Whether counters of their rules are requested, too.
         counts: bool,
     },
     /// IP sets that policies of this node need: all, or one with its members.
     IpSets(Option<String>),
-    /// Puts changes in force that are held back because they would cut those off who manage the host.
+    /// Puts changes in force that are held back because they would cut management connections of
+    /// the host.
     ConfirmHostChanges,
 }
 
-/// A query, and where the answer goes.
+/// A query, and the receiver of its answer.
 #[derive(Debug)]
 pub struct Question {
-    /// What is asked.
+    /// The query.
     pub query: Query,
     /// Takes one answer; it must have room for it.
     pub reply: SyncSender<Answer>,

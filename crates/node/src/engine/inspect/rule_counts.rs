@@ -1,4 +1,4 @@
-//! What rules of nftables have counted, as it is answered.
+//! Answers with counters of nftables rules.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tortie_rules::names::direction_of;
 
 use super::{CountedRule, RuleCounters};
 
-/// One answer for rules that are the same but for where they stand among the parts of a chain, by ports or addresses.
+/// Returns one answer for rules that differ only in their part of a chain, by ports or addresses.
 pub(in crate::engine) fn answers(counts: Vec<(Family, RuleCount)>) -> Vec<CountedRule> {
     let mut answers: Vec<CountedRule> = Vec::new();
     let mut places: BTreeMap<_, usize> = BTreeMap::new();
@@ -45,7 +45,7 @@ pub(in crate::engine) fn answers(counts: Vec<(Family, RuleCount)>) -> Vec<Counte
     answers
 }
 
-/// Which rule of its owner: `ingress 3`.
+/// Returns the rule's direction and number in its owner: `ingress 3`.
 fn words(direction: Option<Direction>, origin: &Origin) -> String {
     let direction = match direction {
         Some(Direction::Ingress) => "ingress",

@@ -139,10 +139,10 @@ fn each_parameter_is_told_with_its_source_and_what_it_overrides() {
     let route = find("RouteRefreshInterval");
     assert_eq!((route.value.as_str(), route.source.as_str()), ("17", "environment variable"));
     assert_eq!(route.overridden, [SetValue { source: "datastore (global)".into(), value: "60".into() }]);
-    // What cannot be read is the default, and not the next source's.
+    // The default replaces an invalid value; the next source's value does not.
     let bad = find("IptablesRefreshInterval");
     assert_eq!((bad.value.as_str(), bad.source.as_str()), ("180s", "environment variable"));
-    // What counts only on the node itself does not count elsewhere.
+    // A parameter that counts only on the node itself has no effect in other sources.
     assert_eq!(find("EtcdCaFile").source, "default");
     assert!(!find("BPFLogLevel").used && find("RouteRefreshInterval").used);
     assert_eq!(notices.len(), 2, "{notices:?}");

@@ -85,13 +85,13 @@ impl<E: Enforcement> Session<E> {
         }
     }
 
-    /// Parameters that say one thing, and others that say another.
+    /// Returns notices about parameters that others leave without an effect.
     fn overruled(&self) -> impl Iterator<Item = String> + '_ {
         let is_one = |notice: &&Notice| matches!(notice, Notice::Overruled { .. });
         self.fixed.resolved.notices.iter().filter(is_one).chain(self.beside_nftables()).map(ToString::to_string)
     }
 
-    /// Those that have nothing to do because nftables was chosen.
+    /// Returns notices about parameters without an effect because nftables was chosen.
     fn beside_nftables(&self) -> &[Notice] {
         let told = &self.fixed.resolved.beside_nftables;
         if !told.is_empty() && self.enforcement.report().by_nftables { told } else { &[] }
@@ -107,7 +107,7 @@ impl<E: Enforcement> Session<E> {
     fn ip_sets(&self, id: Option<&str>) -> Vec<IpSet> {
         let mut sets = self.desired.inventory.ip_sets(id);
         if self.enforcement.report().by == EnforcedBy::Programs {
-            // There are no sets.
+            // eBPF programs use no IP sets.
             sets.iter_mut().for_each(|set| set.kernel_names.clear());
         }
         if id.is_some() {

@@ -1,4 +1,4 @@
-//! How a session is, for whoever asks whether the agent is ready.
+//! Health of a session, for readiness.
 
 use super::{STAYS, Session};
 use crate::engine::enforcement::Enforcement;

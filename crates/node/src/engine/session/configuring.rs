@@ -1,4 +1,4 @@
-//! What a session makes of the datastore's configuration.
+//! Configuration of the datastore in a session.
 
 use tortie_model::desired::ConfigUpdate;
 
@@ -12,7 +12,7 @@ impl<E: Enforcement> Session<E> {
         sources.resolve().is_ok_and(|resolved| self.enforcement.must_restart(&self.fixed.resolved, &resolved))
     }
 
-    /// Takes over the configuration of the datastore; says whether that asks for a new session.
+    /// Takes over the datastore's configuration; returns whether it requires a new session.
     pub(super) fn configure(&mut self, config: &ConfigUpdate) -> Result<bool, SessionError> {
         let mut sources = self.fixed.sources.clone();
         sources.set_datastore(config);

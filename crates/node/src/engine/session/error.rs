@@ -1,4 +1,4 @@
-//! Why a session cannot go on.
+//! Failures of a session.
 
 use std::error::Error;
 
@@ -6,11 +6,11 @@ use tortie_config::ConfigError;
 use tortie_config::settings::SettingsError;
 use tortie_datastore::InputProblem;
 
-/// Why a session cannot go on.
+/// Failure that ends a session.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// Some input cannot be used, and what it was meant to protect is unknown.
-    #[error("{} of the input cannot be used and what it selects is unknown; correct it, or start with --unreadable deny or skip:\n{}", parts(.0.len()), list(.0))]
+    /// Some input cannot be used, and its selected endpoints are unknown.
+    #[error("{} of the input cannot be used, and the endpoints that it selects are unknown; correct it, or start with --unreadable deny or skip:\n{}", parts(.0.len()), list(.0))]
     UnusableInput(Vec<InputProblem>),
     /// The configuration cannot be used.
     #[error(transparent)]
@@ -18,11 +18,11 @@ pub enum SessionError {
     /// The configuration cannot be used.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// Nothing can be enforced any more.
+    /// The enforcement has failed.
     #[error(transparent)]
     Enforcement(Box<dyn Error + Send + Sync>),
-    /// It was asked for.
-    #[error("DebugPanicAfter: ending with an error, as asked for")]
+    /// `DebugPanicAfter` has elapsed.
+    #[error("DebugPanicAfter: ending with an error, as requested")]
     Simulated,
     /// The threads that report events are gone.
     #[error("no more events can arrive: the threads that report them have ended")]

@@ -1,4 +1,4 @@
-//! What a session has to do with changes that would cut those off who manage the host.
+//! Changes that would cut management connections of the host, in a session.
 
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::engine::inspect::Answer;
 use crate::host_changes::{ConfirmedChanges, HeldChanges, Settled};
 use tortie_telemetry::health::Reporter;
 
-/// What verdicts depend on if the datastore has these parameters.
+/// Returns the settings of evaluation that follow from these parameters of the datastore.
 fn evaluation(sources: &Sources, config: &ConfigUpdate) -> Option<tortie_evaluate::Settings> {
     let mut sources = sources.clone();
     sources.set_datastore(config);
@@ -22,8 +22,8 @@ fn evaluation(sources: &Sources, config: &ConfigUpdate) -> Option<tortie_evaluat
 }
 
 impl<E: Enforcement> Session<E> {
-    /// Adds to what was calculated what follows from changes that cut nobody off. Returns the datastore's configuration if it asks
-    /// for a new session before that.
+    /// Adds to the pending updates those that follow from host changes that cut no management
+    /// connection. Returns the datastore's configuration if it requires a new session before that.
     pub(super) fn settle_host_changes(
         &mut self,
         pending: &mut Vec<DesiredUpdate>,
@@ -43,7 +43,7 @@ impl<E: Enforcement> Session<E> {
         let settings_of = |config: &ConfigUpdate| evaluation(&self.fixed.sources, config);
         let mut settled = changes.settle(&mut self.graph, now, &settings_of);
         let is_in_sync = |update: &DesiredUpdate| matches!(update, DesiredUpdate::InSync);
-        // Nobody enforces anything before this word, which comes once.
+        // Enforcement begins with `InSync`, which comes once, so it must be last.
         let in_sync = pending.pop_if(|update| is_in_sync(update));
         pending.append(&mut settled.messages);
         pending.extend(in_sync);
@@ -55,7 +55,8 @@ impl<E: Enforcement> Session<E> {
         Ok(None)
     }
 
-    /// Tells who follows objects what is in force of them now, and the calculation, if it does not know.
+    /// Passes the accepted changes to the enforcement and, if `is_unknown`, to the calculation,
+    /// which does not have them then.
     fn on_settled(&mut self, settled: Settled, is_unknown: bool) {
         let has_enforced = self.enforcement.has_enforced();
         for (update, noticed, was_active) in settled.accepted {
@@ -71,7 +72,7 @@ impl<E: Enforcement> Session<E> {
         }
     }
 
-    /// Puts what is held back in force. It is said to be busy while it is not known what that is.
+    /// Puts the held changes in force. Answers [`Answer::Busy`] while they are not known.
     pub(in crate::engine) fn confirm_host_changes(&mut self, reply: &SyncSender<Answer>) {
         let answer = match &mut self.host_changes {
             None => Some(Answer::Confirmed(ConfirmedChanges::default())),
@@ -89,7 +90,7 @@ impl<E: Enforcement> Session<E> {
         self.host_changes.as_ref()?.held()
     }
 
-    /// How long nothing is tried that is held back if nothing happens.
+    /// Returns the time until held changes are evaluated again if no event comes.
     pub(super) fn next_look(&self, now: Duration) -> Duration {
         let next = self.host_changes.as_ref().and_then(|changes| changes.next_look(now));
         let is_asked = self.hold.is_none() && self.enforcement.takes_more();

@@ -177,7 +177,7 @@ fn nothing_is_written_before_both_sides_are_in_sync_and_then_everything() {
     bench.file("a.yaml", CLUSTER);
     bench.file("b.yaml", POLICY);
     bench.in_sync();
-    // Ready is said a moment before the turn ends that made it so.
+    // The session reports ready a moment before the end of that turn.
     let is_counted = |bench: &Bench| bench.is_ready() && bench.metrics.lock().main_loop.event_to_kernel.count() > 0;
     let (end, kernel) = bench.run_until(is_counted);
     assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
@@ -415,7 +415,7 @@ fn what_another_session_was_told_does_not_make_this_one_ready() {
                 assert!(!answer.body.contains(away), "{}", answer.body);
                 feed.unavailable("away").unwrap();
             }
-            // It stays ready: what is in force stays in force.
+            // It stays ready: the policy in force stays in force.
             3 if answer.status == 200 && answer.body.contains(away) => feed.available().unwrap(),
             4 => return answer.status == 200 && !answer.body.contains(away),
             _ => return false,

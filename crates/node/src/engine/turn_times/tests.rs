@@ -5,7 +5,8 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A turn that begins then: what the datastore told takes a tenth of the time, rendering two, writing seven.
+/// A turn that begins then: the updates of the datastore take a tenth of the time, rendering two,
+/// writing seven.
 fn turn(begin: Duration, tenth: Duration) -> (TurnTimes, Duration) {
     let mut turn = TurnTimes::begin(begin);
     turn.told(TurnCause::Event("links"));

@@ -11,7 +11,7 @@ use crate::flows::told::{self, Teller};
 use crate::flows::{FlowFile, FlowRecord};
 use crate::metrics::Metrics;
 
-/// Tells what it is given, once for each look.
+/// Returns scripted events, one entry for each read.
 #[derive(Debug, Default)]
 struct Script {
     looks: VecDeque<Heard>,
@@ -43,7 +43,7 @@ fn denied(port: u16) -> Logged {
     Logged { id: id(port), length: 60, by: LoggedBy::Rule(no_profile_prefix(tortie_model::Direction::Ingress).into()) }
 }
 
-/// A worker and who tells it; in the folder is its file.
+/// A worker and the sender of its messages; its file is in the folder.
 fn worker(looks: Vec<Heard>, folder: &Path) -> (Worker<Script>, Teller, SharedFlows) {
     let (told, receiver) = told::queue(10);
     let shared = SharedFlows::default();
@@ -88,7 +88,7 @@ fn what_is_heard_is_shared() {
 
     worker.run();
     assert!(shared.recent().is_none() && followed.recv().is_err(), "the end is seen");
-    // Of what no workload of this node has a part in nothing is counted together.
+    // Connections without a workload of this node are not aggregated.
     assert!(!folder.path().join("flows").exists());
 }
 

@@ -1,4 +1,4 @@
-//! Sends what is in an outbox, for ever.
+//! Sends the flows of an outbox, for ever.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use super::outbox::SharedOutbox;
 use super::proto::{FlowReceipt, FlowUpdate};
 use super::receiver::{ConnectError, Receiver};
 
-/// How long things take.
+/// Pauses and timeouts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// How long after a failure it is tried again; each time in a row, twice as long.
+    /// Pause after the first failure; it doubles after each further one.
     pub(super) first_pause: Duration,
-    /// At most.
+    /// Longest pause.
     pub(super) longest_pause: Duration,
-    /// For how long a server may take to answer.
+    /// Timeout of an answer of the server.
     pub(super) patience: Duration,
-    /// How often a socket is looked for.
+    /// Interval between checks whether a socket exists.
     pub(super) looks: Duration,
 }
 
@@ -37,7 +37,7 @@ impl Default for Pace {
     }
 }
 
-/// Why a connection has ended.
+/// Reason for which a connection has ended.
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
     /// There was none.
@@ -46,21 +46,21 @@ enum SessionError {
     /// The server takes no connections.
     #[error("no connection")]
     NotReady(#[source] tonic::transport::Error),
-    /// The server says something else than that it received a flow.
+    /// The server answers with a status instead of a receipt.
     #[error("{:?}: {}", .0.code(), .0.message())]
     Status(#[from] Status),
     /// The server ends it.
     #[error("the server ended the connection")]
     Closed,
     /// A receipt came while no flow was on its way.
-    #[error("the server confirmed what was not sent")]
+    #[error("the server confirmed a flow that was not sent")]
     Unasked,
     /// The server is silent.
     #[error("no answer within {} s", .0.as_secs_f32())]
     Silent(Duration),
 }
 
-/// Sends what is in an outbox to a receiver.
+/// Sends the flows of an outbox to a receiver.
 #[derive(Debug)]
 pub(super) struct Sender {
     receiver: Receiver,
@@ -74,7 +74,7 @@ impl Sender {
         Self { receiver, outbox, pace, has_received: false }
     }
 
-    /// Goes on for ever; ends with its runtime.
+    /// Runs until its runtime ends.
     pub(super) async fn run(mut self) {
         let mut pause = self.pace.first_pause;
         let mut is_said = false;
@@ -95,7 +95,7 @@ impl Sender {
             }
             if !std::mem::replace(&mut is_said, true) {
                 let error = with_causes(&error);
-                tracing::warn!(receiver = %self.receiver, %error, "flows are not received; trying again and again");
+                tracing::warn!(receiver = %self.receiver, %error, "the receiver takes no flows; retrying");
             }
             sleep(pause).await;
             pause = self.pace.longest_pause.min(pause * 2);
@@ -106,7 +106,7 @@ impl Sender {
         let patience = self.pace.patience;
         let connect = timeout(patience, self.receiver.connect(patience));
         let mut client = Grpc::new(connect.await.map_err(|_| SessionError::Silent(patience))??);
-        // A server may say nothing at all before it has a flow.
+        // A server may not answer at all before it has received a flow.
         let first = self.outbox.next().await;
         timeout(patience, client.ready())
             .await
@@ -128,7 +128,7 @@ impl Sender {
             }
             let flow = tokio::select! {
                 biased;
-                // Nothing is to be said now, but the end is heard at once.
+                // Nothing is to be sent now, but the end of the connection is noticed at once.
                 said = receipts.message() => return Err(said?.map_or(SessionError::Closed, |_| SessionError::Unasked)),
                 flow = self.outbox.next() => flow,
             };

@@ -1,4 +1,4 @@
-//! What was counted together, in Goldmane's words (`felix/collector/goldmane/client.go`).
+//! Conversion of aggregates to Goldmane's messages (`felix/collector/goldmane/client.go`).
 
 use tortie_analysis::trace::ServicePortName;
 use tortie_evaluate::DecidedBy;
@@ -8,20 +8,21 @@ use tortie_rules::Verdict;
 
 use super::proto::{self, Action, EndpointType, Flow, FlowKey, PolicyHit, PolicyTrace, Reporter};
 
-/// What stands for nothing.
+/// Placeholder for an absent value.
 const NONE: &str = "-";
-/// How Felix names the profile of an endpoint none of whose profiles decides.
+/// Felix's name for the profile of an endpoint none of whose profiles decides.
 const NO_MATCH: &str = "__NO_MATCH__";
 /// Labels that Calico gives its objects are left out.
 const OWN_LABELS: &str = "projectcalico.org/";
 
-/// A flow as it is sent.
+/// Converts an aggregate to a flow.
 pub(super) fn flow(aggregate: &Aggregate, collector: &Collector) -> Flow {
     let key = &aggregate.key;
     let (source_type, source_namespace, source_name) = end(&key.source);
     let (dest_type, dest_namespace, dest_name) = end(&key.destination);
     let governing = |tier: &TierName| collector.governing(aggregate, tier);
-    // The last enforced policy of a tier is the one that lets its end decide; of pending ones it is the first.
+    // The end of a tier is triggered by the last enforced policy of the tier; for pending policies
+    // it is the first.
     let last_enforced = |tier: &TierName| governing(tier).into_iter().rev().find(|policy| !policy.kind.is_staged());
     let first = |tier: &TierName| governing(tier).into_iter().next();
     let pending = collector.pending(aggregate);
@@ -30,7 +31,7 @@ pub(super) fn flow(aggregate: &Aggregate, collector: &Collector) -> Flow {
         pending_policies: trace(pending.iter(), first),
     };
     let (there, back) = (aggregate.traffic.original, aggregate.traffic.reply);
-    // Towards the end that reports, and from it.
+    // Traffic towards the reporting end, and from it.
     let (reporter, into, out) = match key.reporter {
         Direction::Egress => (Reporter::Src, back, there),
         Direction::Ingress => (Reporter::Dst, there, back),
@@ -119,7 +120,7 @@ fn labels(labels: &Labels) -> Vec<String> {
     told
 }
 
-/// What was hit, each with its place.
+/// Converts hits, each with its index.
 fn trace<'a>(
     hits: impl Iterator<Item = &'a Hit>,
     trigger: impl Fn(&TierName) -> Option<&'a PolicyId>,
@@ -147,7 +148,7 @@ fn policy_hit<'a>(hit: &Hit, trigger: impl Fn(&TierName) -> Option<&'a PolicyId>
             PolicyHit { action: action.into(), rule_index: index(rule), ..policy(id, tier) }
         }
         DecidedBy::EndOfTier { tier } => {
-            // Goldmane takes it for granted that there is one, even where the policy is gone.
+            // Goldmane requires a trigger, even if the policy is gone.
             let nobody = || PolicyHit { tier: tier.to_string(), ..PolicyHit::default() };
             let trigger = trigger(tier).map_or_else(nobody, |id| policy(id, tier));
             PolicyHit {

@@ -1,8 +1,8 @@
-//! Flows for Goldmane, whose flows Calico's UI shows: what was counted together in each interval goes over gRPC to a server, to
-//! whoever listens on a socket of the node, or to both.
+//! Flows for Goldmane, whose flows Calico's UI shows. The aggregates of each interval go over gRPC
+//! to a server, to the process that listens on a socket of the node, or to both.
 //!
-//! A thread of its own sends. Who has flows to send never waits for it: so many are kept for a receiver that is slow or gone,
-//! and then the oldest are lost and counted.
+//! A separate thread sends. The collecting thread never waits for it: a bounded number of flows is
+//! kept for a receiver that is slow or gone; beyond it the oldest are lost and counted.
 
 mod client;
 mod convert;
@@ -24,7 +24,7 @@ use client::{Pace, Sender};
 use outbox::SharedOutbox;
 pub use receiver::{Receiver, TlsFiles};
 
-/// For how long the last flows may take at the end, where a receiver takes any.
+/// Time that the last flows are given at the end, if a receiver takes any.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Sends flows to receivers on a thread that ends with this.
@@ -36,10 +36,10 @@ pub(super) struct Senders {
 }
 
 impl Senders {
-    /// Starts to send to each of these.
+    /// Starts to send to these receivers.
     ///
     /// # Errors
-    /// If there can be no thread, or nothing that it could wait with.
+    /// If the thread or its runtime cannot be created.
     pub(super) fn start(receivers: &[Receiver]) -> std::io::Result<Self> {
         Self::start_at(receivers, Pace::default())
     }
@@ -61,39 +61,40 @@ impl Senders {
                 for sender in senders {
                     tokio::spawn(sender.run());
                 }
-                // Whether somebody says so or is gone.
+                // Ends on a message as well as when the sender is dropped.
                 let _ = stopped.await;
                 let drained = async {
                     for outbox in &ending {
                         outbox.drained().await;
                     }
                 };
-                // What does not go within that time is lost.
+                // Flows that are not sent within that time are lost.
                 let _ = tokio::time::timeout(GRACE, drained).await;
             });
-            // Looking up a name may take long, and cannot be broken off.
+            // The lookup of a name may take long, and cannot be cancelled.
             runtime.shutdown_background();
         };
         let thread = Builder::new().name("goldmane".to_owned()).spawn(run)?;
         Ok(Self { outboxes, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Takes what was counted in an interval. Waits for nothing.
+    /// Takes the aggregates of an interval. Does not block.
     pub(super) fn send(&self, aggregates: &[Aggregate], collector: &Collector) {
         if self.outboxes.iter().all(|(_, outbox)| !outbox.is_wanted()) {
             return;
         }
-        // What host endpoints say of what the node only forwards has no place there: the original tells of none.
+        // Goldmane has no place for reports of host endpoints about forwarded packets: Felix sends
+        // none.
         let told = aggregates.iter().filter(|aggregate| !aggregate.key.at_host || collector.is_of_own_end(aggregate));
         let mut flows: Vec<_> = told.map(|aggregate| Arc::new(convert::flow(aggregate, collector))).collect();
-        // The same flows in the same order.
+        // The same flows are sent in the same order.
         flows.sort_by_cached_key(|flow| prost::Message::encode_to_vec(&**flow));
         for (_, outbox) in &self.outboxes {
             outbox.push(flows.iter().cloned());
         }
     }
 
-    /// What became of the flows of each receiver.
+    /// Returns the counters of each receiver.
     pub(super) fn metrics(&self) -> Vec<ReceiverMetrics> {
         let metrics = |(receiver, outbox): &(String, Arc<SharedOutbox>)| outbox.metrics(receiver);
         self.outboxes.iter().map(metrics).collect()

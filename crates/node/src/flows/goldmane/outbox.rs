@@ -1,4 +1,4 @@
-//! What is to be sent to a receiver, and what was sent lately.
+//! Flows that are to be sent to a receiver, and flows that were sent recently.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,27 +10,29 @@ use tokio::time::Instant;
 use super::proto::Flow;
 use crate::flows::ReceiverMetrics;
 
-/// How many flows wait for a receiver that is slow or gone; about 1 KiB each.
+/// Maximum number of flows that wait for a receiver that is slow or gone; about 1 KiB each.
 pub(super) const WAITING: usize = 10_000;
-/// How many that were received are kept, to be sent again.
+/// Maximum number of received flows that are kept, to be sent again.
 const SENT: usize = 20_000;
-/// For how long: as long as Goldmane remembers what it has.
+/// Time for which they are kept: as long as Goldmane keeps flows.
 pub(super) const KEPT: Duration = Duration::from_secs(5 * 60);
 
-/// A flow, and when it was received first, if it was.
+/// A flow, and the time of its first receipt, if it has been received.
 #[derive(Clone, Debug, PartialEq)]
 struct Sending {
     flow: Arc<Flow>,
     received: Option<Instant>,
 }
 
-/// What is to be sent to a receiver. One flow is on its way at a time. Those that were received lately are sent again on a new
-/// connection, in order and before all others, so that a server that was restarted learns of them; it drops what it knows.
+/// Flows that are to be sent to a receiver. One flow is in flight at a time. Recently received
+/// flows are sent again on a new connection, in order and before all others, so that a restarted
+/// server gets them; a server drops flows that it already has.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     waiting: VecDeque<Arc<Flow>>,
     on_its_way: Option<Sending>,
-    /// Those that this connection has not had yet; older than all of `sent` after it.
+    /// Received flows that have not been sent on this connection yet; older than all of `sent`
+    /// after them.
     again: VecDeque<(Instant, Arc<Flow>)>,
     sent: VecDeque<(Instant, Arc<Flow>)>,
     received: u64,
@@ -39,7 +41,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Adds a flow. The oldest that waits makes room for it.
+    /// Adds a flow. Without room, the oldest waiting flow is dropped.
     pub(super) fn push(&mut self, flow: Arc<Flow>) {
         self.waiting.push_back(flow);
         if self.waiting.len() > WAITING {
@@ -48,7 +50,7 @@ impl Outbox {
         }
     }
 
-    /// The flow that is to be sent now, if there is one; it is on its way then.
+    /// Returns the next flow to send, if there is one; it is in flight then.
     pub(super) fn next(&mut self, now: Instant) -> Option<Arc<Flow>> {
         self.forget(now);
         let next = match self.again.pop_front() {
@@ -60,7 +62,7 @@ impl Outbox {
         Some(flow)
     }
 
-    /// What was on its way has been received.
+    /// The flow in flight has been received.
     pub(super) fn received(&mut self, now: Instant) {
         let Some(Sending { flow, received }) = self.on_its_way.take() else { return };
         match received {
@@ -74,7 +76,8 @@ impl Outbox {
         self.forget(now);
     }
 
-    /// There is a new connection: what was received lately goes again, and so does what was on its way.
+    /// Begins a new connection: recently received flows are sent again, and so is the flow in
+    /// flight.
     pub(super) fn begin_again(&mut self) {
         let mut again = std::mem::take(&mut self.sent);
         match self.on_its_way.take() {
@@ -86,7 +89,7 @@ impl Outbox {
         self.again = again;
     }
 
-    /// Nobody is there to receive anything.
+    /// Drops all flows, since there is no receiver.
     fn clear(&mut self) {
         self.waiting.clear();
         self.again.clear();
@@ -107,13 +110,13 @@ impl Outbox {
     }
 }
 
-/// The same for who has flows and who sends them.
+/// An outbox that the collecting thread and the sending thread share.
 #[derive(Debug)]
 pub(super) struct SharedOutbox {
     state: Mutex<State>,
     /// Something has come.
     filled: Notify,
-    /// Something has been received, or cannot be.
+    /// A flow has been received, or none can be received now.
     emptied: Notify,
 }
 
@@ -143,7 +146,7 @@ impl SharedOutbox {
         self.lock().is_wanted
     }
 
-    /// Whether flows for this receiver are to be kept; if not, those that were are forgotten.
+    /// Sets whether flows for this receiver are kept; if not, the kept ones are dropped.
     pub(super) fn set_wanted(&self, is_wanted: bool) {
         let mut state = self.lock();
         state.is_wanted = is_wanted;
@@ -162,18 +165,18 @@ impl SharedOutbox {
         self.filled.notify_one();
     }
 
-    /// Waits for a flow that is to be sent, which is on its way then.
+    /// Waits for the next flow to send, which is in flight then.
     pub(super) async fn next(&self) -> Arc<Flow> {
         loop {
             if let Some(flow) = self.lock().outbox.next(Instant::now()) {
                 return flow;
             }
-            // Remembers what was said before.
+            // A notification that came before this wait is not lost.
             self.filled.notified().await;
         }
     }
 
-    /// What was on its way has been received.
+    /// The flow in flight has been received.
     pub(super) fn received(&self) {
         let mut state = self.lock();
         state.is_connected = true;
@@ -191,10 +194,10 @@ impl SharedOutbox {
         self.emptied.notify_waiters();
     }
 
-    /// Waits until all has been received, or cannot be now.
+    /// Waits until all flows have been received, or none can be received now.
     pub(super) async fn drained(&self) {
         loop {
-            // What happens from here on is not missed.
+            // Notifications from here on are not missed.
             let emptied = self.emptied.notified();
             if self.lock().has_nothing_to_do() {
                 return;

@@ -1,4 +1,4 @@
-//! To whom flows are sent.
+//! Receivers of flows.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,21 +7,22 @@ use std::time::Duration;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tortie_config::GrpcServer;
 
-/// Somebody who takes flows.
+/// A receiver of flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Receiver {
     /// A server.
     Server {
         /// `host:port`.
         address: String,
-        /// What TLS is spoken with; `None` for no TLS.
+        /// Files for TLS; `None` for no TLS.
         tls: Option<TlsFiles>,
     },
-    /// Whoever listens on a socket of this node. While there is no such socket, flows for it are forgotten.
+    /// The process that listens on a socket of this node. While the socket is missing, flows for it
+    /// are dropped.
     Socket(PathBuf),
 }
 
-/// Files, as PEM. They are read for each connection, so that new ones need no new start.
+/// Files in PEM form. They are read for each connection, so that new ones need no restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The certificates of the authorities of the server.
@@ -32,22 +33,22 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// Why there is no connection.
+/// Failure to connect.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
     /// A file of TLS cannot be read.
     #[error("{}", path.display())]
     File {
-        /// Which.
+        /// Path.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         error: std::io::Error,
     },
-    /// One of the files is not named.
+    /// The path of one of the files is not set.
     #[error("TLS needs {0}, which is not set")]
     Incomplete(&'static str),
-    /// The server cannot be reached, or TLS cannot be spoken with it.
+    /// The server cannot be reached, or TLS with it fails.
     #[error(transparent)]
     Transport(#[from] tonic::transport::Error),
 }
@@ -73,7 +74,8 @@ impl Receiver {
                 Endpoint::from_shared(format!("https://{address}"))?.tls_config(files.read()?.domain_name(name))?
             }
         };
-        // No pings of HTTP/2: servers of gRPC in Go take them for an attack. Receipts tell that a server lives.
+        // No HTTP/2 pings: gRPC servers in Go take them for an attack. Receipts show that a server
+        // is alive.
         Ok(endpoint.connect_timeout(within).tcp_nodelay(true).connect().await?)
     }
 }

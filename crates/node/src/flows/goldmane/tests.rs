@@ -1,4 +1,4 @@
-//! What goes to a server built from the same definition.
+//! Flows that a server built from the same definition receives.
 
 mod server;
 

@@ -51,7 +51,7 @@ fn flows_are_collected_where_somebody_asks_for_them() {
     assert_eq!(file.file, Some(FlowFile { path: "/f".into(), max_size: 3 << 20, max_files: 2 }));
     assert_eq!((file.flush_interval, file.previews), (Duration::from_secs(1), false));
     assert_eq!((file.tells, file.log_rules), (true, None));
-    // Programs have the lines of rules that log written.
+    // With eBPF programs the collector writes the lines of rules that log.
     let limit = [("BPFEnabled", "true"), ("LogPrefix", "dropped"), ("LogActionRateLimit", "7/minute")];
     let lines = flows(&limit).unwrap();
     let log = lines.log_rules.unwrap();

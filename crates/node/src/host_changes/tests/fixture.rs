@@ -1,4 +1,4 @@
-//! A node that is managed from `198.51.100.7` by `eth0`, and what it has been told to enforce.
+//! A node that is managed from `198.51.100.7` by `eth0`, and its dataplane.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use crate::host_changes::{HeldChanges, HostChanges, ManagementConnection, Observ
 
 pub(super) const ADMIN: &str = "198.51.100.7:54321";
 
-/// What can be seen, and at which start of the machine.
+/// The observed state, and the identifier of the boot of the machine.
 #[derive(Clone, Debug)]
 pub(super) struct Seen(pub(super) Arc<Mutex<(Result<Observed, String>, String)>>);
 
@@ -57,7 +57,7 @@ pub(super) struct Node {
     pub(super) changes: HostChanges,
     pub(super) seen: Seen,
     pub(super) state: TempDir,
-    /// What enforces: what it has been told, and what that means for packets.
+    /// The dataplane: the updates that it has received, and their effect on packets.
     pub(super) dataplane: MockDataplane,
     pub(super) evaluator: Evaluator,
     settings: Settings,
@@ -75,7 +75,7 @@ fn changes(seen: &Seen, state: &TempDir) -> HostChanges {
 }
 
 impl Node {
-    /// With this administrator connected, or nobody, and these files; the agent has started.
+    /// A started agent with these files, and with these administrators connected.
     pub(super) fn start(admins: &[&str], files: &[(&str, &str)]) -> Self {
         let seen = Seen(Arc::new(Mutex::new((Ok(observed(admins)), "boot-1".into()))));
         let state = TempDir::new().unwrap();
@@ -96,7 +96,7 @@ impl Node {
         node
     }
 
-    /// The agent is killed and started again. What is in the kernel is as it was.
+    /// The agent is killed and started again. The kernel's state is unchanged.
     pub(super) fn restart(&mut self) {
         self.changes = changes(&self.seen, &self.state);
         self.begin_session();
@@ -108,7 +108,7 @@ impl Node {
         self.restart();
     }
 
-    /// Everything is told again, as after a change of parameters.
+    /// The source sends everything again, as after a change of parameters.
     pub(super) fn begin_session(&mut self) {
         self.graph = graph();
         self.dataplane = MockDataplane::default();
@@ -123,7 +123,7 @@ impl Node {
         self.tell(updates);
         self.graph.on_status(SyncStatus::InSync);
         self.changes.all_is_told(Instant::now());
-        // What is enforced by now is what was before: that is compared with what comes.
+        // The policy in force is still that of before; it is compared with the next.
         let before = self.evaluator.clone();
         self.evaluator = Evaluator::default();
         self.turn_from(&before);
@@ -146,7 +146,7 @@ impl Node {
         self.tell(updates);
     }
 
-    /// Sets it, and lets the agent take a turn.
+    /// Sets a file, and lets the agent take a turn.
     pub(super) fn write(&mut self, path: &str, text: &str) {
         self.set(path, Some(text));
         self.turn();
@@ -191,14 +191,14 @@ impl Node {
         {
             let verdicts = admissions(before, observed).into_iter().zip(admissions(&self.evaluator, observed));
             for (connection, (before, after)) in observed.connections.iter().zip(verdicts) {
-                assert!(!before.is_cut_by(after), "{connection} is cut, and nobody has confirmed that");
+                assert!(!before.is_cut_by(after), "{connection} is cut without a confirmation");
             }
         }
     }
 
-    /// `tortie confirm`; what was held back.
+    /// `tortie confirm`; returns the changes that were held back.
     pub(super) fn confirm(&mut self) -> Option<HeldChanges> {
-        self.try_confirm().expect("it is known what is held back")
+        self.try_confirm().expect("the held changes are known")
     }
 
     /// `None` if that is not known yet.
@@ -225,13 +225,13 @@ impl Node {
         !self.dataplane.host_endpoints.is_empty()
     }
 
-    /// Whether whoever manages the host gets in by what is enforced.
+    /// Whether the enforced policy allows the administrator's connection.
     pub(super) fn admits(&self) -> bool {
         let observed = observed(&[ADMIN]);
         admissions(&self.evaluator, &observed) == [crate::host_changes::admission::Admission::Open]
     }
 
-    /// What would be enforced if nothing were ever held back.
+    /// Returns the dataplane that would result if nothing were ever held back.
     pub(super) fn plain(&self) -> MockDataplane {
         let mut directory = DirState::new(Options::default());
         let mut graph = graph();

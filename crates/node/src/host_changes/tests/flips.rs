@@ -1,8 +1,8 @@
-//! Each way from one state to another.
+//! All transitions between states.
 
 use super::fixture::*;
 
-/// A node whose host endpoint lets its administrator in, by a policy.
+/// A node whose host endpoint allows the connection of its administrator, by a policy.
 fn governed() -> Node {
     let node = Node::start(&[ADMIN], &[("cluster", CLUSTER), ("host", HOST), ("ssh", &policy("ssh", &allow(22)))]);
     assert!(node.held().is_empty() && node.has_host_endpoint() && node.enforces("ssh"));
@@ -12,7 +12,7 @@ fn governed() -> Node {
 const SSH: &str = "policy GlobalNetworkPolicy/ssh";
 const ENDPOINT: &str = "host endpoint n1/eth0";
 
-/// The same, and a change that would cut him off, which is held back.
+/// The same, with a held change that would cut that connection.
 fn holding() -> Node {
     let mut node = governed();
     node.write("ssh", &policy("ssh", &allow(443)));
@@ -54,7 +54,7 @@ fn what_is_confirmed_is_in_force_and_later_changes_are_judged_by_it() {
     node.turn();
     assert!(!node.admits() && node.held().is_empty());
     assert_eq!(node.confirm(), None);
-    // He does not get in any more, so this cuts nothing.
+    // The connection is denied already, so this cuts nothing.
     node.write("ssh", &policy("ssh", &allow(80)));
     assert!(node.held().is_empty());
     assert_eq!(node.dataplane, node.plain());
@@ -96,7 +96,7 @@ fn a_version_that_nobody_has_seen_is_not_confirmed_with_the_one_before() {
     node.set("other", Some(&policy_with("other", "{action: Deny}", "order: 1")));
     node.confirm().unwrap();
     node.turn();
-    // He does not get in by what was confirmed, so this one cuts nothing.
+    // The confirmed policy denies the administrator's connection already, so this one cuts nothing.
     assert!(node.held().is_empty() && node.enforces("other"));
 
     let mut node = holding();
@@ -145,7 +145,7 @@ fn what_is_harmless_by_itself_is_enforced_while_something_is_held_back() {
     node.write("web", &policy("web", &allow(443)));
     assert!(node.enforces("web"));
     assert_eq!(node.held(), [SSH]);
-    // And what is not joins the rest.
+    // A change that cuts joins the held ones.
     node.write("none", &policy_with("none", "{action: Deny}", "order: 1"));
     assert_eq!(node.held(), ["policy GlobalNetworkPolicy/none", SSH]);
     node.remove("none");
@@ -211,7 +211,7 @@ fn while_connections_cannot_be_read_what_governs_the_host_waits_and_nothing_else
     node.later();
     assert!(node.held().is_empty() && !node.admits());
 
-    // Without host endpoints there is nothing to fear.
+    // Without host endpoints no change is held back.
     let mut node = Node::start(&[], &[("cluster", CLUSTER)]);
     node.seen.0.lock().unwrap().0 = Err("no netlink".into());
     node.write("ssh", &policy("ssh", &allow(443)));
@@ -230,7 +230,7 @@ fn untracked_and_pre_dnat_policies_cut_as_well() {
         assert_eq!(!node.held().is_empty(), cuts, "{more}");
         assert!(node.admits(), "{more}");
     }
-    // What gets in untracked needs a way out.
+    // An untracked connection needs a way out.
     let mut node = governed();
     node.write("in", &policy_with("in", &allow(22), "order: 1, doNotTrack: true, applyOnForward: true"));
     assert_eq!(node.held(), ["policy GlobalNetworkPolicy/in"]);
@@ -274,7 +274,7 @@ fn a_new_policy_for_everything_is_held_back_for_the_host_alone() {
     node.restart();
     assert_eq!(node.held(), name);
     assert!(node.enforces("all") && node.admits());
-    // Another version of it, which has a former one now.
+    // Another version of an object that has a former version now.
     node.write("all", &all.replace("Deny", "Allow"));
     assert!(node.held().is_empty() && node.admits());
     assert_eq!(node.dataplane, node.plain());

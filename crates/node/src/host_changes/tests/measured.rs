@@ -1,4 +1,4 @@
-//! How long it takes in a large cluster.
+//! Duration in a large cluster.
 
 use std::time::{Duration, Instant};
 
@@ -52,9 +52,10 @@ fn cluster() -> Vec<Update> {
     updates
 }
 
-/// Run with `cargo test --release -p tortie-agent --lib -- --ignored --nocapture a_large_cluster_is_tried`.
+/// Run with `cargo test --release -p tortie-node --lib -- --ignored --nocapture
+/// a_large_cluster_is_tried`.
 #[test]
-#[ignore = "prints times that only a release build on a quiet machine has; other tests assert what is held back"]
+#[ignore = "prints times that only a release build on a quiet machine has; other tests assert the held changes"]
 fn a_large_cluster_is_tried() {
     for holds in [false, true] {
         let seen = Seen(std::sync::Arc::new(std::sync::Mutex::new((Ok(observed(&[ADMIN])), "boot".into()))));

@@ -1,5 +1,6 @@
-//! Random histories: nobody is ever cut off by what he has not confirmed (the fixture checks that at each turn), and once
-//! everything is confirmed all is as if nothing had ever been held back.
+//! Random histories: a change that is not confirmed never cuts a connection (the fixture checks
+//! that at each turn), and once everything is confirmed the state is as if nothing had ever been
+//! held back.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What a restart and a reboot know.
+//! Knowledge after a restart and a reboot.
 
 use std::fs;
 
@@ -105,7 +105,7 @@ fn a_torn_record_is_as_none() {
     fs::write(&place, &bytes[..bytes.len() / 2]).unwrap();
     let (lines, _guard) = tortie_telemetry::logging::capture();
     node.restart();
-    assert_eq!(lines.containing("the record of what governed this host is ignored").len(), 1);
+    assert_eq!(lines.containing("the record of the objects that governed this host is ignored").len(), 1);
     let held = node.changes.held().unwrap();
     assert_eq!(held.unprotected, ["host endpoint n1/eth0"]);
     assert_eq!(lines.containing("does NOT PROTECT this host").len(), 1);
@@ -190,7 +190,8 @@ fn what_was_in_force_before_a_run_without_the_flag_is_not_gone_back_to() {
     node.write("ssh", &policy("ssh", &allow(443)));
     HostChanges::forget(&Hostname::new("n1"), node.state.path(), "file:/etc/tortie");
     node.restart();
-    // The policy of before is known to nobody, and without the host endpoint the one of now cuts nobody off.
+    // The former policy is not recorded any more, and without the host endpoint the current one
+    // cuts no connection.
     assert_eq!(node.held(), ["host endpoint n1/eth0"]);
     assert!(!node.has_host_endpoint());
 }

@@ -80,7 +80,7 @@ fn flows_are_told_as_they_come_until_nobody_collects_any() {
             ControlFlow::<()>::Continue(())
         })
     });
-    // It follows once it is told something.
+    // The client follows once it receives an event.
     let answer = loop {
         flows.publish(&[event()]);
         if let Ok(answer) = answers.recv_timeout(Duration::from_millis(10)) {
@@ -119,7 +119,7 @@ fn whoever_sends_nonsense_or_nothing_is_left_and_others_are_answered() {
     let _silent: Vec<UnixStream> = (0..MAX_CLIENTS - 2).map(|_| UnixStream::connect(&path).unwrap()).collect();
     for nonsense in [&b"GET / HTTP/1.1\r\n\r\n\0"[..], b"\0", b"{}\0", &vec![b'x'; 70_000]] {
         let mut stream = UnixStream::connect(&path).unwrap();
-        // The rest of what is too long may meet a closed connection.
+        // The rest of an overlong message may meet a closed connection.
         let _ = stream.write_all(nonsense);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);

@@ -9,7 +9,7 @@ use crate::flows::{EndRecord, FlowRecord, HitRecord, LastHit, ServiceRecord, Sta
 use crate::host_changes::{ConfirmedChanges, HeldChanges};
 use tortie_telemetry::health::{Condition, Reporter};
 
-/// A service whose engine answers like this, and what it was asked.
+/// A service whose engine answers like this, and the queries that the engine received.
 fn service(answer: impl Fn(&Query) -> Option<Answer> + Send + Sync + 'static) -> (Service, Arc<Mutex<Vec<Query>>>) {
     let health = Health::default();
     health.expect(Reporter::Dataplane, Duration::ZERO);

@@ -1,34 +1,35 @@
-//! The bytes of a connection without the authorities of its calls.
+//! Replacement of the authorities of calls in the bytes of a connection.
 
-/// With what a client begins.
+/// Connection preface of an HTTP/2 client.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(super) const HEAD: usize = 9;
 pub(super) const HEADERS: u8 = 1;
-/// The flags of a frame of headers: all are in it; there is padding; there is a priority.
+/// Flags of a HEADERS frame: it has all headers; it has padding; it has a priority.
 pub(super) const END_HEADERS: u8 = 0x4;
 pub(super) const PADDED: u8 = 0x8;
 pub(super) const PRIORITY: u8 = 0x20;
-/// The longest frame that a server reads who has not said otherwise.
+/// The longest frame that a server with default settings reads.
 const MAX_FRAME: usize = 16 * 1024;
-/// The number of the name `:authority`.
+/// Index of the name `:authority`.
 const AUTHORITY: usize = 1;
 /// One letter, not compressed.
 pub(super) const VALUE: [u8; 2] = [1, b'x'];
 
-/// What a client sends, in whatever pieces. Pure.
+/// Filter of the bytes of a client, in pieces of any size. Pure.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
-    /// How much of the preface has passed; something else than a preface is passed on for ever, as it is.
+    /// Number of bytes of the preface that have passed. After any other beginning all bytes pass
+    /// unchanged.
     preface: usize,
     is_other: bool,
-    /// The head of a frame, and of a frame of headers all of it, as far as it has come.
+    /// Head of a frame, or a whole HEADERS frame, as far as it has arrived.
     held: Vec<u8>,
-    /// How much of another frame is still to come.
+    /// Number of bytes of another frame that are still to come.
     left: usize,
 }
 
 impl Filter {
-    /// Appends to `out` what the pieces so far let pass.
+    /// Appends to `out` the filtered bytes that are complete after this piece.
     pub(super) fn pass(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
         while let Some(&byte) = bytes.first() {
             if self.is_other {
@@ -71,7 +72,8 @@ impl Filter {
         if self.held.len() < HEAD { HEAD } else { HEAD + length_of(&self.held) }
     }
 
-    /// Whether the frame is one of headers that is looked into. Longer ones are not to be, and are refused by who reads.
+    /// Whether this is a HEADERS frame to be filtered. Longer ones are not; the server refuses
+    /// them.
     fn is_headers(&self) -> bool {
         self.held.get(3) == Some(&HEADERS) && length_of(&self.held) <= MAX_FRAME
     }
@@ -81,7 +83,8 @@ fn length_of(head: &[u8]) -> usize {
     head.iter().take(3).fold(0, |length, byte| length << 8 | usize::from(*byte))
 }
 
-/// A frame of headers without the authority; `None` if it is not all of the headers, or none that is understood.
+/// Returns a HEADERS frame with the authority replaced; `None` if it does not hold all headers, or
+/// cannot be decoded.
 fn without_authority(frame: &[u8]) -> Option<Vec<u8>> {
     let (head, payload) = frame.split_at_checked(HEAD)?;
     let flags = *head.get(4)?;
@@ -101,13 +104,15 @@ fn without_authority(frame: &[u8]) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// Compressed headers in which a value of `:authority` that is spelled out is another; `None` if they are not understood.
+/// Returns a header block with literal values of `:authority` replaced; `None` if it cannot be
+/// decoded.
 pub(super) fn replaced(block: &[u8]) -> Option<Vec<u8>> {
     let mut written = Vec::with_capacity(block.len());
     let mut rest = block;
     while let Some(&first) = rest.first() {
         let field = rest;
-        // An indexed header, one spelled out that will be referred to, another size of the table, one spelled out for once (section 6).
+        // Indexed; literal with incremental indexing; size update of the dynamic table; literal
+        // without indexing (section 6).
         let (bits, is_spelled_out) = match first {
             0x80.. => (7, false),
             0x40..=0x7f => (6, true),
@@ -130,7 +135,7 @@ pub(super) fn replaced(block: &[u8]) -> Option<Vec<u8>> {
     Some(written)
 }
 
-/// Takes an integer from the front, of which so many bits are in the first byte (section 5.1).
+/// Takes an integer from the front, with so many bits in the first byte (section 5.1).
 fn integer(rest: &mut &[u8], bits: u32) -> Option<usize> {
     let (&first, mut more) = rest.split_first()?;
     let most = (1_usize << bits) - 1;
@@ -155,7 +160,7 @@ fn integer(rest: &mut &[u8], bits: u32) -> Option<usize> {
     Some(value)
 }
 
-/// Takes a text from the front, with its length (section 5.2).
+/// Takes a string from the front, with its length (section 5.2).
 fn text<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
     let begin = *rest;
     let length = integer(rest, 7)?;

@@ -1,7 +1,7 @@
 use super::filter::{END_HEADERS, Filter, HEAD, HEADERS, PADDED, PREFACE, PRIORITY, VALUE, replaced};
 
-/// What Calico's own client of the API (`app-policy/syncher`, gRPC 1.82 of Go) sends when it calls `Sync` at `/run/nodeagent/socket`,
-/// once the server has sent its settings.
+/// Bytes that Calico's client of the API (`app-policy/syncher`, grpc-go 1.82) sends when it calls
+/// `Sync` at `/run/nodeagent/socket`, once the server has sent its settings.
 pub(in crate::policysync) fn recorded() -> Vec<u8> {
     let text = "505249202a20485454502f322e300d0a0d0a534d0d0a0d0a0000000400000000\
                 0000000004010000000000004f010400000001838645916252d06f2beb3d0627\
@@ -21,7 +21,7 @@ fn passed(bytes: &[u8], piece: usize) -> Vec<u8> {
 #[test]
 fn the_authority_is_replaced_and_nothing_else() {
     let recorded = recorded();
-    // Name 1, spelled out and to be remembered; its value has 20 bytes.
+    // Name index 1, literal with incremental indexing; its value has 20 bytes.
     let at = recorded.windows(2).position(|bytes| bytes == [0x41, 0x80 | 20]).expect("an authority");
     let mut expected = recorded.clone();
     expected.splice(at + 1..at + 22, VALUE);

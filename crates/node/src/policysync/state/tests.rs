@@ -1,4 +1,5 @@
-//! A client that does what it is told has exactly what its endpoint needs, at every moment without a loose end.
+//! A client that applies its messages has exactly the objects that its endpoint needs, and no
+//! dangling reference at any time.
 
 mod measured;
 mod replica;
@@ -80,7 +81,7 @@ fn a_client_is_sent_what_its_endpoint_needs_in_order() {
         "in sync",
     ];
     assert_eq!(shown(&first), expected);
-    // What another endpoint needs is no news.
+    // Objects that only other endpoints need are not sent.
     state.on_update(delta("other", [10], []));
     state.on_update(endpoint("db", &[], &["open"]));
     assert_eq!(state.take(ClientId(1)), Taken::Nothing);
@@ -238,7 +239,7 @@ fn who_does_not_read_holds_back_a_bounded_number_of_changes() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// The world becomes another one, told up to a part.
+    /// The world becomes another one; the updates are sent up to a part.
     Tell {
         world: World,
         cuts: Vec<(usize, usize)>,
@@ -263,7 +264,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// Two workloads, and a client of each that may be there.
 struct Bench {
     state: State,
-    /// What was told.
+    /// The objects that were sent to the state.
     truth: Replica,
     world: World,
     clients: [Option<(ClientId, Replica)>; 2],
@@ -353,7 +354,7 @@ proptest! {
             }
             bench.step(Step::Leave(at));
         }
-        // Nothing is left of anybody.
+        // No state of clients is left.
         prop_assert!(bench.state.joined.is_empty() && bench.state.clients.is_empty());
         prop_assert!(bench.state.sets.values().all(|set| !set.gone && !set.members.has_subscribers()));
         let sets: BTreeSet<_> = bench.state.sets.keys().cloned().collect();

@@ -40,7 +40,7 @@ fn changes_are_kept_for_the_slowest_only_as_long_as_they_are_few() {
     assert!(!table.wants_review());
     assert_eq!(table.review([(1, &quick), (2, &slow)].into_iter(), 99), [2]);
     table.end();
-    // It has been told of everything.
+    // It has seen all changes.
     assert_eq!(table.review([(1, &quick)].into_iter(), 0), [0; 0]);
     assert!(table.changes.is_empty() && table.changed.is_empty());
     assert_eq!(table.review_at, FEW);

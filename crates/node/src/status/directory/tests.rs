@@ -22,7 +22,7 @@ fn the_directory_is_made_and_files_are_replaced_whole() {
     directory.carry_out(&write(ONE, "one")).unwrap();
     let held = File::open(directory.path().join(ONE)).unwrap();
     directory.carry_out(&write(ONE, "2")).unwrap();
-    // Who has it open reads what it was, not a part of what it is.
+    // A reader that has it open reads the old content, not a part of the new one.
     let mut old = String::new();
     (&held).read_to_string(&mut old).unwrap();
     assert_eq!(old, "one");

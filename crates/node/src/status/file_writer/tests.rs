@@ -35,7 +35,7 @@ fn until(prefix: &Path, expected: &[(&str, &str)]) {
 fn files_follow_what_is_told_and_survive_what_others_do() {
     let folder = tempfile::tempdir().unwrap();
     let prefix = folder.path().join("calico");
-    // In the way, so that nothing can be written, whoever tries.
+    // A file in the way, so that not even root can write.
     fs::write(&prefix, "").unwrap();
     let writer = FileWriter::start().unwrap();
     writer.tell([FileNews::Begin(Some(prefix.clone()))]);
@@ -51,7 +51,7 @@ fn files_follow_what_is_told_and_survive_what_others_do() {
     // Writing fails, which is a reason to read, and so to make the directory.
     until(&prefix, &[("k8s a%2Fb eth0", "ab"), ("k8s c eth0", "c")]);
 
-    // The next session touches nothing until what it was told is in force.
+    // The next session touches nothing until its updates are in force.
     writer.tell([FileNews::Begin(Some(prefix.clone()))]);
     writer.tell(up("c", "cc"));
     fs::write(prefix.join("endpoint-status/k8s a%2Fb eth0"), "to").unwrap();

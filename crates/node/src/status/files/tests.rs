@@ -67,7 +67,7 @@ fn nothing_is_touched_before_everything_is_in_force() {
     up(&mut files, "a", "a");
     assert_eq!((files.next(now), files.wake_at()), (None, None));
     files.in_force(now);
-    // What is as wanted is not written, and what bears a foreign name is left alone.
+    // A file with the desired content is not written, and a file with a foreign name is left alone.
     assert_eq!(directory.run(&mut files, now), [FileJob::Read, write(A, "a"), remove(B)]);
     assert_eq!(directory.run(&mut files, now), []);
 }

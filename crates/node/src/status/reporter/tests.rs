@@ -46,7 +46,7 @@ fn a_key_is_written_until_it_is_there() {
     assert_eq!(written(jobs), [job(0, Family::V4, "a"), job(2, Family::V4, "a"), job(4, Family::V6, "")]);
     assert_eq!(reporter.wake_at(), None);
 
-    // A session that begins tells again.
+    // A new session drops waiting keys, since the engine sends them again.
     reporter.on_wireguard_key(Family::V4, "b".into());
     reporter.begin(quiet, start);
     assert_eq!(run(&mut reporter, start + 10 * SECOND, 9, |_| JobResult::Written), []);
@@ -56,7 +56,7 @@ fn path_of(name: &str) -> String {
     format!("/calico/felix/v2/no-region/host/node-1/workload/k8s/{name}/endpoint/eth0")
 }
 
-/// Does everything that is due in this many seconds, and says what.
+/// Does every job that is due in this many seconds, and returns the jobs.
 fn run(
     reporter: &mut Reporter,
     from: Instant,
@@ -180,7 +180,7 @@ fn endpoints_are_written_one_after_the_other() {
             endpoint(5, "/calico/felix/v1/host/node-1/endpoint/e%2f1".into(), Some(EndpointStatus::Error)),
         ]
     );
-    // What has not changed is not written.
+    // An unchanged status is not written.
     reporter.change(&workload("b", up));
     assert_eq!(run(&mut reporter, now + 20 * SECOND, 3, written), []);
 }
@@ -193,7 +193,7 @@ fn what_changes_while_it_is_written_is_written_again() {
     let job = reporter.next(now, UNIX_EPOCH, 1.0).unwrap();
     reporter.change(&workload("a", Some(EndpointStatus::Up)));
     reporter.done(&job, JobResult::Written);
-    // A tenth of the pause is left to chance.
+    // A tenth of the pause is random.
     assert_eq!(reporter.wake_at(), Some(now + Duration::from_millis(1100)));
     let jobs = run(&mut reporter, now + 2 * SECOND, 5, written);
     assert_eq!(jobs, [(0, Job::Endpoint { path: path_of("a"), status: Some(EndpointStatus::Up) })]);
@@ -226,7 +226,7 @@ fn what_others_left_behind_is_put_right() {
     assert_eq!(written, [endpoint("b", up), endpoint("gone", None), endpoint("c", up)]);
     assert_eq!(reporter.wake_at(), Some(now + 186 * SECOND));
 
-    // A new session begins with nothing, and compares as soon as everything is in force.
+    // A new session begins without statuses, and compares as soon as everything is in force.
     reporter.begin(StatusSettings { region: "r".into(), ..only_endpoints() }, now);
     assert_eq!(reporter.wake_at(), None);
     reporter.in_force(now);

@@ -8,7 +8,7 @@ use tortie_lab::certificates::{Authority, Issued};
 use super::*;
 use crate::http::{Options, Response, Server, serve_with};
 
-/// Two authorities, and somebody of each.
+/// Two authorities; a server and a client of the first one, and a client of the other.
 struct Party {
     folder: TempDir,
     authority: Authority,
@@ -76,7 +76,8 @@ fn ask(address: SocketAddr, path: &str, authority: &Path, shown: Option<&Issued>
 fn clients_are_asked_for_as_much_as_is_wanted() {
     use ClientCertificates::{Any, NotAsked, Verified, VerifiedIfGiven};
     let party = Party::new();
-    // Whether nobody, a client of the authority, and one of another are answered.
+    // Whether a client without a certificate, one of the authority, and one of another authority
+    // are answered.
     for (clients, answered) in [
         (NotAsked, [true, true, true]),
         (Any, [false, true, true]),
@@ -119,7 +120,8 @@ fn a_certificate_that_changes_is_shown_and_one_that_is_of_no_use_is_not() {
     fs::write(&party.server.certificate, "nothing\n").unwrap();
     std::thread::sleep(LOOK * 2);
     asked(&party.server.authority).unwrap();
-    // The same names of files, by another authority, which cannot be told apart before the certificate is shown.
+    // The files are replaced under the same names by those of another authority; only a handshake
+    // shows which ones are in use.
     let old = party.folder.path().join("old.pem");
     fs::copy(&party.server.authority, &old).unwrap();
     let new = Authority::new().unwrap().issue(party.folder.path(), "server", "metrics", None).unwrap();

@@ -1,4 +1,4 @@
-//! Changes that would cut those off who manage the host, as a session with a kernel has them.
+//! Changes that would cut management connections of the host, in a session with a kernel.
 
 use std::sync::Mutex;
 use std::sync::mpsc::sync_channel;
@@ -18,7 +18,7 @@ metadata: {name: eth0}
 spec: {node: n1, interfaceName: eth0}
 ";
 
-/// The connections that there are.
+/// The current connections.
 #[derive(Clone, Debug)]
 struct Seen(Arc<Mutex<Observed>>);
 
@@ -32,7 +32,7 @@ impl Observe for Seen {
     }
 }
 
-/// A node without failsafe ports that holds back what cuts the one who is connected to port 22.
+/// A node without failsafe ports that holds back changes that would cut the connection to port 22.
 fn managed() -> (Bench, Seen) {
     managed_with(Companions::default())
 }
@@ -73,7 +73,7 @@ impl Bench {
 #[test]
 fn what_cuts_is_held_back_and_all_else_is_in_the_kernel_until_it_is_confirmed() {
     let (mut bench, _) = managed();
-    // That there is such a node is said by the host endpoint alone.
+    // Only the host endpoint names this node.
     bench.file("host.yaml", HOST);
     assert_eq!(bench.confirm(), Answer::Busy, "nothing is known yet");
     bench.in_sync();

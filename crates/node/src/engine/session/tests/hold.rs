@@ -1,4 +1,5 @@
-//! While there is a reason not to enforce news, what is in force stays, is repaired, and the reason is told.
+//! While there is a reason not to enforce changes, the policy in force is kept and repaired, and
+//! the reason is reported.
 
 use tortie_iptables::Command;
 
@@ -50,7 +51,7 @@ fn dport(port: u16) -> String {
     format!("--dports {port} ")
 }
 
-const NOT_READY: &str = "the datastore says that it is not ready";
+const NOT_READY: &str = "the datastore reports that it is not ready";
 
 #[test]
 fn a_flag_that_goes_false_and_true_again_holds_news_back_and_lets_them_through() {
@@ -189,7 +190,7 @@ fn after_the_flag_was_false_a_resync_is_waited_for() {
     bench.feed.begin_resync().unwrap();
     bench.say_ready(true);
     bench.run_to_idle();
-    // The cluster and its policies are yet to be told of.
+    // The source has not yet sent the cluster and its policies.
     bench.assert_not_ready(NOT_READY);
     assert!(bench.has_rule(&dport(80)));
     bench.file("c.yaml", &CLUSTER.replace("10.0.0.1", "10.0.0.2").replace("name: web", "name: api"));
@@ -208,7 +209,8 @@ fn a_flag_that_goes_false_in_a_resync_holds_at_once() {
     bench.say_ready(false);
     bench.run_to_idle();
     bench.assert_not_ready(NOT_READY);
-    // All that is not told is deleted, and all of it is held back.
+    // At the end of a resync, objects that were not sent are deleted; these deletions are held
+    // back.
     bench.feed.end_resync().unwrap();
     bench.run_to_idle();
     bench.assert_not_ready(NOT_READY);
@@ -282,7 +284,7 @@ fn a_node_that_nothing_names_tears_nothing_down_and_says_which_names_there_are()
     assert_eq!(lines.containing(said).len(), 1, "{lines:?}");
     assert_eq!(bench.kernel().state(), left.state());
     assert_eq!(bench.kernel().writes(), tortie_dataplane::fake::Writes::default());
-    // What else changes is not enforced either, and not warned of again.
+    // Other changes are not enforced either, and not warned of again.
     bench.file("b.yaml", &policy(81));
     bench.without_file("n2.yaml");
     bench.run_to_idle();

@@ -28,7 +28,7 @@ fn rules(actions: &[RuleAction]) -> Arc<desired::Policy> {
     Arc::new(desired::Policy { source, selector: "all()".into(), inbound: rules.clone(), outbound: rules })
 }
 
-/// A workload with these policies for what comes to it.
+/// A workload with these ingress policies.
 fn workload(made_from: Option<&str>, net: &str, ids: Arc<[PolicyId]>) -> (WorkloadEndpoint, WorkloadEndpointState) {
     let own = [("a-b", "2"), ("a", "1"), ("projectcalico.org/namespace", "shop")];
     let endpoint = WorkloadEndpoint {
@@ -71,13 +71,13 @@ fn collector(policies: &[(PolicyKind, &str, &[RuleAction])]) -> Collector {
     collector
 }
 
-/// What is counted of a connection from there to `db` about which these were logged, and in which so many packets went there and
-/// half as many back.
+/// Returns the aggregates of a connection from `source` to `db` about which these prefixes were
+/// logged, with so many packets to `db` and half as many back.
 fn counted(collector: &mut Collector, source: &str, prefixes: &[String], packets: u64) -> Vec<Aggregate> {
     counted_to(collector, source, DB, prefixes, packets)
 }
 
-/// The same of a connection to another address.
+/// The same for a connection to another address.
 fn counted_to(
     collector: &mut Collector,
     source: &str,
@@ -103,7 +103,7 @@ fn counted_to(
     aggregator.take(at(15))
 }
 
-/// The same as it is sent.
+/// The same, converted.
 fn sent(collector: &mut Collector, source: &str, prefixes: &[String], packets: u64) -> Vec<Flow> {
     let counted = counted(collector, source, prefixes, packets);
     counted.iter().map(|aggregate| flow(aggregate, collector)).collect()
@@ -196,7 +196,7 @@ fn the_end_of_a_tier_says_which_policy_brought_it_about() {
     assert_eq!(traces.enforced_policies, [end(proto::PolicyKind::NetworkPolicy, "e2")]);
     assert_eq!(traces.pending_policies, [end(proto::PolicyKind::StagedNetworkPolicy, "s1")]);
 
-    // Nobody governs any more what was denied before.
+    // The connection was denied, and no policy governs its endpoint any more.
     let mut collector = self::collector(&policies);
     let counted = counted(&mut collector, "8.8.8.8", &[prefix], 0);
     let id = WorkloadEndpointKey::new("node", "k8s", "shop/db", "eth0").id();
@@ -262,7 +262,7 @@ fn host_endpoints_report_what_comes_to_their_node() {
     let policies = key.policies.as_ref().unwrap();
     assert_eq!((&policies.enforced_policies[..], &policies.pending_policies[..]), (&by_policy[..], &by_policy[..]));
 
-    // What it forwards is not its own.
+    // Forwarded connections do not end at the node.
     let counted = counted_to(&mut collector, PARTNER, DB, &[prefix], 0);
     let [aggregate] = &counted[..] else { panic!("{counted:?}") };
     assert!(aggregate.key.at_host && !collector.is_of_own_end(aggregate));

@@ -72,8 +72,9 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whenever a connection ends, the next one has what was received within the time that flows are kept, in the order in
-    /// which it was received first, and then all that was not, in the order in which it came.
+    /// After each end of a connection, the next one carries the flows that were received within the
+    /// time that flows are kept, in the order of their first receipt, and then all flows that were
+    /// not received, in the order of their arrival.
     #[test]
     fn nothing_is_lost_between_connections(steps in prop::collection::vec(step(), 0..120)) {
         let mut outbox = Outbox::default();

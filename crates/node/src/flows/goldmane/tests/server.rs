@@ -23,20 +23,20 @@ use tortie_lab::certificates::Issued;
 
 use crate::flows::goldmane::proto::{FlowReceipt, FlowUpdate};
 
-/// What it does with a flow.
+/// Reaction to a flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Behaviour {
-    /// It says that it has it.
+    /// Confirms it.
     Confirms,
-    /// It says so twice.
+    /// Confirms it twice.
     ConfirmsTwice,
-    /// It says nothing.
+    /// Does not answer.
     Hangs,
-    /// It confirms so many, and ends the connection at the next.
+    /// Confirms so many, and ends the connection at the next.
     BreaksOff { after: usize },
 }
 
-/// Where it listens.
+/// Address of the server.
 #[derive(Debug)]
 pub(super) enum Listening {
     At(SocketAddr),
@@ -117,12 +117,12 @@ impl Fake {
         *self.state.behaviour.lock().unwrap() = behaviour;
     }
 
-    /// What came in each stream that brought anything.
+    /// Returns the flows of each stream that brought any.
     pub(super) fn received(&self) -> Vec<Vec<i64>> {
         self.state.received.lock().unwrap().clone()
     }
 
-    /// How many connections there were that brought no stream.
+    /// Returns the number of connections without such a stream.
     pub(super) fn refused(&self) -> usize {
         self.accepted.load(Ordering::Relaxed) - self.received().len()
     }
@@ -139,7 +139,7 @@ impl Drop for Fake {
 struct Collects(Arc<State>);
 
 impl Collects {
-    /// Takes what comes in a stream; false if the connection is to end.
+    /// Takes an update of a stream; returns false if the connection is to end.
     fn take(
         &self,
         stream: usize,

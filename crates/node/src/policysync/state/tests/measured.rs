@@ -1,4 +1,4 @@
-//! How long it takes with a set of 250,000 members.
+//! Duration with a set of 250,000 members.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -29,9 +29,10 @@ fn told(state: &mut State, clients: impl Iterator<Item = u64>) -> usize {
     count
 }
 
-/// Run with `cargo test --release -p tortie-agent --features policysync --lib -- --ignored --nocapture a_large_set`.
+/// Run with `cargo test --release -p tortie-node --features policysync --lib -- --ignored
+/// --nocapture a_large_set`.
 #[test]
-#[ignore = "prints times that only a release build on a quiet machine has; tests of the same code assert what is sent"]
+#[ignore = "prints times that only a release build on a quiet machine has; tests of the same code assert the sent messages"]
 fn a_large_set() {
     let mut state = State::new(Limits::default());
     let begin = Instant::now();
@@ -46,7 +47,7 @@ fn a_large_set() {
     }
     state.on_update(DesiredUpdate::InSync);
     let change = |round: u32| delta("large", [MEMBERS + round], [round]);
-    println!("a change that nobody follows: {:?}", per_round(|round| state.on_update(change(round))));
+    println!("a change without subscribers: {:?}", per_round(|round| state.on_update(change(round))));
 
     for client in 0..CLIENTS {
         state.join(ClientId(client), pod(&format!("small-{client}")));

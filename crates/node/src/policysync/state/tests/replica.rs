@@ -1,4 +1,4 @@
-//! A client that checks what it is sent, and worlds to be told of.
+//! A client that checks its messages, and worlds to be sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const PROFILES: [&str; 2] = ["q0", "q1"];
 const PODS: [&str; 2] = ["web", "db"];
 const NAMES: [&str; 3] = ["n0", "n1", "n2"];
 
-/// What there may be. Sets are those that something refers to.
+/// Objects that may exist. Sets are those that something refers to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct World {
     /// Members of the sets.
@@ -60,7 +60,7 @@ impl World {
         of_policies.chain(self.profiles.iter().flatten().flatten()).copied().collect()
     }
 
-    /// What is told when it becomes another one, in the order of an engine.
+    /// Returns the updates that an engine sends when it becomes another one, in an engine's order.
     pub(super) fn updates_to(&self, new: &Self) -> Vec<U> {
         let mut updates = self.values_to(new);
         updates.extend(self.removals_to(new));
@@ -135,7 +135,7 @@ impl World {
     }
 }
 
-/// Everything that somebody has been told.
+/// All objects that a receiver has been sent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Replica {
     endpoints: BTreeMap<String, WorkloadEndpointState>,
@@ -216,7 +216,7 @@ impl Replica {
         of_policies.chain(of_profiles).for_each(|id| assert!(self.sets.contains_key(&id), "{id}"));
     }
 
-    /// This is what a client of this endpoint has when there is nothing more to be sent.
+    /// Asserts that this is the state of a client of this endpoint when nothing more is to be sent.
     pub(super) fn assert_complete(&self, truth: &Self, id: &WorkloadEndpointId) {
         let mut expected = Self {
             accounts: truth.accounts.clone(),
@@ -244,7 +244,7 @@ impl Replica {
         self.sets.extend(sets_of(inbound, outbound).into_iter().map(|id| (id.clone(), truth.sets[&id].clone())));
     }
 
-    /// What was in one world, and is not in another that was told again, is gone.
+    /// Removes the objects of one world that are missing in another one, which was sent again.
     pub(super) fn forget(&mut self, old: &World, new: &World) {
         old.removals_to(new).iter().for_each(|update| self.apply_unchecked(update));
     }
