@@ -1,10 +1,10 @@
-//! What `tortie version` tells of a build. Nothing here fails a build: what is not known is told as such.
-#![allow(clippy::disallowed_methods, reason = "it runs when the program is built, and asks rustc and git who they are")]
+//! Build information for `tortie version`. Nothing here fails a build: an unknown value is empty.
+#![allow(clippy::disallowed_methods, reason = "it runs when the program is built, and queries rustc and git")]
 
 use std::env;
 use std::process::Command;
 
-/// Names the commit where there is no git to ask, such as in an archive or a container.
+/// Variable with the commit, for builds without git, such as in an archive or a container.
 const COMMIT: &str = "TORTIE_COMMIT";
 
 fn main() {
@@ -13,7 +13,7 @@ fn main() {
     let told = |name: &str| env::var(name).unwrap_or_default();
     let commit = match told(COMMIT) {
         told if !told.is_empty() => told,
-        // Whoever works on the program would build it again at each commit.
+        // In other profiles, each commit would cause a rebuild for developers.
         _ if told("PROFILE") == "release" => of_git(),
         _ => String::new(),
     };
@@ -23,8 +23,8 @@ fn main() {
     }
 }
 
-/// The commit that is checked out, with a `+` if something is changed; nothing if that is not known, also where this package is
-/// inside somebody else's repository.
+/// Returns the checked-out commit, with a `+` if files are changed. Returns an empty text if the
+/// commit is unknown, or if this package is inside the repository of another project.
 fn of_git() -> String {
     let git = |args: &[&str]| said(Command::new("git").args(args));
     let commit = git(&["rev-parse", "HEAD"]);
@@ -41,7 +41,7 @@ fn of_git() -> String {
     format!("{commit}{}", if is_changed { "+" } else { "" })
 }
 
-/// The first line of what a program says; nothing if it does not run, or fails.
+/// Returns the first line of a program's output; an empty text if it does not run, or fails.
 fn said(program: &mut Command) -> String {
     let output = program.output().ok().filter(|output| output.status.success());
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();

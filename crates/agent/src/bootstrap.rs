@@ -1,4 +1,5 @@
-//! What an agent of a fan-out or a Typha does before each connection, so that `WireGuard` is not in its way.
+//! Preparation of an agent of a fan-out or a Typha before each connection, so that `WireGuard` does
+//! not block the connection.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,13 +15,14 @@ use tortie_cli::datastore::Prepare;
 use tortie_cli::servers::Prepared;
 use tortie_node::Handle;
 
-/// How long one request of the datastore may take (`felix/wireguard/bootstrap.go`).
+/// Time limit of a datastore request (`felix/wireguard/bootstrap.go`).
 #[cfg(feature = "etcd")]
 const REQUEST: Duration = Duration::from_secs(10);
-/// How long the engine may take to let go. An apply of a whole node may be under way.
+/// Time that the engine may take to release the kernel. An apply of a whole node may be under way.
 const LET_GO: Duration = Duration::from_secs(60);
 
-/// Clears the way to servers before each connection, where the datastore behind them is known.
+/// Returns the preparation before each connection; it has an effect if the datastore behind the
+/// servers is known.
 pub(super) fn prepare(agent: Handle) -> Prepare {
     Box::new(move |datastore: &DatastoreArgs, local: &Sources, node, finder| {
         let Some(published) = published(datastore, local)? else { return Ok(Prepared::AsFound(finder)) };
@@ -32,7 +34,7 @@ pub(super) fn prepare(agent: Handle) -> Prepare {
 
 #[cfg_attr(
     not(any(feature = "etcd", feature = "kubernetes")),
-    expect(unused_variables, clippy::unnecessary_wraps, reason = "this build can ask no datastore directly")
+    expect(unused_variables, clippy::unnecessary_wraps, reason = "this build can query no datastore directly")
 )]
 fn published(datastore: &DatastoreArgs, local: &Sources) -> Result<Option<Box<dyn Published>>, Failure> {
     #[cfg(feature = "etcd")]

@@ -17,10 +17,11 @@ use tortie_node::machine;
 
 /// Remove the state of Tortie or Felix from this network namespace.
 ///
-/// Rules and chains go first, then IP sets, then routes to workloads and tunnel devices; then what Felix leaves in its
-/// nftables and eBPF modes, WireGuard's device, rules and routes, and limits of bandwidth. What other programs made is left
-/// alone. Pinned eBPF objects are removed in the network namespace of the first process only. After this nothing is enforced
-/// any more. Stop `tortie run` (or Felix) before, or it puts everything back.
+/// Removes rules and chains first, then IP sets, then routes to workloads and tunnel devices. Then
+/// removes the state of Felix's nftables and eBPF modes, WireGuard's device, rules and routes, and
+/// bandwidth limits. The state of other programs stays. Pinned eBPF objects are removed in the
+/// network namespace of the first process only. Afterwards no policy is enforced any more. Stop
+/// `tortie run` (or Felix) first, or it restores everything.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -74,7 +75,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// The implementations of iptables that are installed.
+/// Returns the installed iptables implementations.
 fn installed_tables() -> Vec<(Family, Backend, Programs)> {
     let pairs = Family::ALL.into_iter().flat_map(|family| [(family, Backend::Nft), (family, Backend::Legacy)]);
     pairs

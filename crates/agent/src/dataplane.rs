@@ -13,20 +13,23 @@ use tortie_node::DriverAgent;
 use tortie_node::driver::ServedEnd;
 use tortie_telemetry::logging::{self, LogFormat};
 
-/// Ended because a parameter changed, to be started again, as Felix does (`felix/daemon/daemon.go`).
+/// Exit code after a change of a parameter, on which Felix restarts the driver
+/// (`felix/daemon/daemon.go`).
 const RECONFIGURED: u8 = 129;
 
 /// Enforce the calculation of another program, as a driver of Felix.
 ///
-/// Messages of Felix's driver protocol are read from descriptor 3, reports are written to descriptor 4. Felix starts this
-/// with UseInternalDataplaneDriver=false and DataplaneDriver=PATH, where PATH names a script that says
-/// `exec tortie dataplane`; so does `tortie run --dataplane exec:PATH`. Needs CAP_NET_ADMIN.
+/// Reads messages of Felix's driver protocol from descriptor 3, and writes reports to descriptor 4.
+/// Felix starts this command with UseInternalDataplaneDriver=false and DataplaneDriver=PATH, where
+/// PATH names a script with `exec tortie dataplane`; so does `tortie run --dataplane exec:PATH`.
+/// Needs CAP_NET_ADMIN.
 ///
-/// Parameters come with the messages; FELIX_* variables of this process override them. Health and metrics are the other
-/// program's business. When that is gone, or sends what cannot be understood, this ends and leaves everything in force.
+/// Parameters come with the messages; FELIX_* variables of this process override them. Health and
+/// metrics are left to the other program. If that program ends, or sends an invalid message, this
+/// one ends and leaves everything in force.
 ///
-/// Exit codes: 0 when the other program is gone, and after SIGTERM; 129 when a parameter or the machine has changed so that
-/// everything restarts, so that both should be started again; 1 otherwise.
+/// Exit codes: 0 when the other program is gone, and after SIGTERM; 129 when a parameter or the
+/// machine has changed so that both programs must be started again; 1 otherwise.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -38,7 +41,7 @@ pub(super) struct Args {
     write_fd: u32,
     #[command(flatten)]
     machine: MachineArgs,
-    /// How log lines look; they go to standard error.
+    /// Format of log lines, which go to standard error.
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
 }
@@ -54,8 +57,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     signals::follow_for(agent.stop(), handlers)?;
     match agent.run(messages, reports).map_err(Failure::failed)? {
         None => {}
-        Some(ServedEnd::Stopped) => tracing::info!("stopping; what is in force stays in force"),
-        Some(ServedEnd::PeerGone) => tracing::info!("the engine is gone; what is in force stays in force"),
+        Some(ServedEnd::Stopped) => tracing::info!("stopping; policy stays in force"),
+        Some(ServedEnd::PeerGone) => tracing::info!("the engine is gone; policy stays in force"),
         Some(ServedEnd::Reconfigured) => {
             tracing::info!("the configuration changed; ending to be started again");
             return Err(Failure::Reported(RECONFIGURED));
@@ -65,7 +68,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens an inherited descriptor again under a number of our own, which the programs that are started do not inherit.
+/// Opens an inherited descriptor again under another number, which child processes do not inherit.
 fn open(descriptor: u32, options: &OpenOptions) -> Result<File, Failure> {
     let path = format!("/proc/self/fd/{descriptor}");
     options.open(&path).map_err(|error| Failure::failed(NotInherited { descriptor, error }))

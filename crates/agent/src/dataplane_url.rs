@@ -1,10 +1,10 @@
-//! Who enforces: this program or another.
+//! Selection of the dataplane: this program or another one.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where what was calculated is enforced.
+/// The dataplane that enforces the calculated state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum DataplaneUrl {
     /// In this kernel, by this program.

@@ -1,18 +1,19 @@
 //! Help as wide as the terminal.
 //!
-//! Comments are as wide as source is. Here their lines are joined and broken again; clap does that with another crate only.
+//! Doc comments are as wide as the source. Their lines are joined and wrapped here; clap needs
+//! another crate for that.
 
 use clap::Command;
 
-/// How wide help is where nothing says how wide the terminal is, and at most.
+/// Width of help if the terminal's width is unknown, and its maximum, in columns.
 pub(super) const COLUMNS: usize = 100;
-/// How far the help of an option stands from the left, and that of a command in a list.
+/// Indentation of the help of an option, and of a command in a list, in columns.
 const OPTION: usize = 10;
 const COMMAND: usize = 15;
-/// How wide a text is at least.
+/// Minimum width of a text, in columns.
 const LEAST: usize = 30;
 
-/// The columns of the terminal, or those that `COLUMNS` says.
+/// Returns the columns of the terminal, or the value of `COLUMNS`.
 pub(super) fn columns() -> usize {
     let of = |size: rustix::io::Result<rustix::termios::Winsize>| size.ok().map(|size| usize::from(size.ws_col));
     let terminal = of(rustix::termios::tcgetwinsize(std::io::stdout()))
@@ -21,7 +22,7 @@ pub(super) fn columns() -> usize {
     terminal.filter(|columns| *columns > 0).or_else(told).unwrap_or(COLUMNS).min(COLUMNS)
 }
 
-/// The command with its texts, and those of its options and commands, in so many columns.
+/// Wraps the texts of a command, its options and subcommands to this number of columns.
 pub(super) fn laid_out(command: Command, columns: usize) -> Command {
     let text = |text: Option<&clap::builder::StyledStr>, left: usize| {
         text.map(|text| wrapped(&text.to_string(), columns.saturating_sub(left).max(LEAST)))
@@ -42,10 +43,10 @@ pub(super) fn laid_out(command: Command, columns: usize) -> Command {
     command.mut_subcommands(|inner| laid_out(inner, columns))
 }
 
-/// The paragraphs of a text with their lines broken anew. Examples, and what is indented, stay as they are.
+/// Wraps the paragraphs of a text anew. Examples and indented lines stay unchanged.
 fn wrapped(text: &str, columns: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
-    // Whether the line before goes on.
+    // Whether the next line continues the last one.
     let mut goes_on = false;
     for line in text.lines() {
         let stays = line.trim().is_empty() || line.starts_with([' ', '\t']) || line.starts_with("Example");
@@ -84,7 +85,7 @@ mod tests {
         assert_eq!(wrapped("averylongword a", 5), "averylongword\na");
     }
 
-    /// All lines of the help of a command and its commands, with the command.
+    /// Adds all help lines of a command and its subcommands, each with the name of the command.
     fn lines(command: &mut Command, all: &mut Vec<(String, String)>) {
         let name = command.get_name().to_owned();
         let help = command.render_long_help().to_string();
@@ -99,7 +100,7 @@ mod tests {
         command.build();
         lines(&mut command, &mut all);
         assert!(all.len() > 500);
-        // These are clap's, or to be copied.
+        // Lines of clap, and lines to be copied.
         let stays = |line: &str| {
             let line = line.trim_start();
             ["Example", "tortie ", "Usage:", "- ", "[possible values:", "-", "[default:"]

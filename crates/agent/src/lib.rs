@@ -1,4 +1,4 @@
-//! The program `tortie`: the commands that run a node, and its wiring. All else is in the crates that it brings together.
+//! The program `tortie`: the commands that run a node, and the wiring of the other crates.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
@@ -35,18 +35,18 @@ use tortie_telemetry::logging;
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0    success; for `check`: nothing is wrong
-  1    failure; for `check`: problems were found; for `run`: the input is
+  0    success; for `check`: no errors were found
+  1    failure; for `check`: errors were found; for `run`: the input is
        unusable (see --unreadable); for `confirm`: there is no change to confirm
   2    wrong usage, or a selector that does not parse; for `plan` and `diff`:
        something changes
   3    for `trace`: the connection is denied; for `status`: the agent is not
        ready
-  4    for `trace --live`: the kernel does not do what was calculated; for
-       `trace --tables`: a table says something else
-  129  for `dataplane`: a parameter changed; both sides should be started again";
+  4    for `trace --live`: the kernel disagrees with the calculation; for
+       `trace --tables`: a table does
+  129  for `dataplane`: a parameter changed; both programs must be started again";
 
-/// A network-policy engine for Linux: what the cluster says becomes what this node's kernel enforces.
+/// Network-policy engine for Linux: enforces cluster policy in the kernel.
 #[derive(Debug, Parser)]
 #[command(name = "tortie", version, after_help = EXIT_CODES)]
 struct Cli {
@@ -70,7 +70,7 @@ enum Command {
     Reference(reference::Args),
 }
 
-/// The command line. Ends the program if it makes no sense, or asks for help.
+/// Parses the command line. Ends the program on wrong usage, or after printing help.
 fn parse() -> Cli {
     let matches = help::laid_out(Cli::command(), help::columns()).get_matches();
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())

@@ -1,4 +1,4 @@
-//! Health and metrics over HTTP, where the configuration wants them.
+//! Health and metrics over HTTP, as configured.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use tortie_telemetry::http::{self, ClientCertificates, Response, Server, Tls};
 use tortie_telemetry::logging;
 use tortie_telemetry::process;
 
-/// Whom the listeners speak for, and where they listen now.
+/// Health and metrics listeners, with the sources of their answers.
 pub(super) struct Listeners {
     health: Health,
     metrics: SharedMetrics,
@@ -26,7 +26,7 @@ struct Listener {
     server: Server,
 }
 
-/// What one depends on.
+/// Configuration of a listener.
 #[derive(PartialEq, Eq)]
 struct Wanted {
     host: String,
@@ -34,7 +34,7 @@ struct Wanted {
     tls: Option<Tls>,
     /// Whether metrics of the process are among the answers.
     process: bool,
-    /// The devices of `WireGuard` whose metrics are.
+    /// `WireGuard` devices whose metrics are among the answers.
     wireguard: Vec<InterfaceName>,
 }
 
@@ -44,7 +44,8 @@ impl Listeners {
         Self { health, metrics, health_at: None, metrics_at: None }
     }
 
-    /// Listens where the configuration says, and nowhere else. One that fails does not keep the other from its place.
+    /// Listens on the configured addresses only. A failure of one listener does not affect the
+    /// other.
     pub(super) fn follow(&mut self, config: &Config) -> Result<(), Failure> {
         let wanted = config.health_enabled.then(|| Wanted {
             host: config.health_host.clone(),
@@ -86,7 +87,7 @@ impl Listeners {
                 let host = metrics.lock().host.clone();
                 match wireguard::expose(&host, &wireguard, timeout) {
                     Ok(text) => answer.body += &text,
-                    Err(error) => tracing::warn!(error = %with_causes(&error), "there are no metrics of WireGuard"),
+                    Err(error) => tracing::warn!(error = %with_causes(&error), "metrics of WireGuard are unavailable"),
                 }
             }
             answer
@@ -95,7 +96,7 @@ impl Listeners {
     }
 }
 
-/// The devices of `WireGuard` whose metrics are wanted.
+/// Returns the `WireGuard` devices with metrics.
 fn wireguard_devices(config: &Config) -> Vec<InterfaceName> {
     let devices = [
         (config.wireguard_enabled, &config.wireguard_interface_name),
@@ -105,7 +106,7 @@ fn wireguard_devices(config: &Config) -> Vec<InterfaceName> {
     wanted.map(|(_, name)| *name).collect()
 }
 
-/// Felix answers over TLS if either file is named.
+/// Returns the TLS settings of metrics; as in Felix, either file enables TLS.
 fn metrics_tls(config: &Config) -> Option<Tls> {
     let path = |name: &String| (!name.is_empty()).then(|| PathBuf::from(name));
     let (certificate, key) = (path(&config.prometheus_metrics_cert_file), path(&config.prometheus_metrics_key_file));
@@ -131,7 +132,7 @@ fn place(
     if listener.as_ref().map(|listener| &listener.wanted) == wanted.as_ref() {
         return Ok(());
     }
-    // The old place may be the new one's.
+    // The old listener may have the address of the new one.
     *listener = None;
     if let Some(wanted) = wanted {
         let address = (wanted.host.as_str(), wanted.port);

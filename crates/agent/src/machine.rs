@@ -1,4 +1,4 @@
-//! Options of commands that enforce on this machine.
+//! Options of commands that enforce policy on this machine.
 
 use std::path::PathBuf;
 
@@ -12,14 +12,14 @@ pub(super) struct MachineArgs {
     /// File for the MTU of workloads, for CNI plugins; an empty path for none
     #[arg(long, value_name = "FILE", default_value = "/var/lib/calico/mtu", value_parser = path_or_none())]
     mtu_file: PathBuf,
-    /// Distinction of workloads. by-name: by the names of their interfaces, as Calico's CNI plugin makes them.
-    /// by-address: wherever their addresses are, on a veth of their own or behind a bridge, as other CNI plugins (flannel,
-    /// kindnet, ptp, bridge) leave them; InterfacePrefix then is which interfaces are closed to unknown workloads, and
-    /// veth,cni in place of cali
+    /// Distinction of workloads. by-name: by the names of their interfaces, as Calico's CNI plugin
+    /// makes them. by-address: by their addresses, on separate veths or behind a bridge, as other
+    /// CNI plugins (flannel, kindnet, ptp, bridge) leave them; InterfacePrefix then names the
+    /// interfaces that are closed to unknown workloads, veth,cni by default instead of cali
     #[arg(long, value_enum, value_name = "HOW", default_value_t)]
     workloads: Workloads,
-    /// Directory of the kernel's settings. In a container that is not privileged /proc/sys is read-only: mount that of the host,
-    /// writable, elsewhere
+    /// Directory of the kernel's settings. In an unprivileged container /proc/sys is read-only:
+    /// mount that of the host, writable, elsewhere
     #[arg(long, value_name = "DIR", env = "TORTIE_PROC_SYS", default_value = "/proc/sys")]
     proc_sys: PathBuf,
 }

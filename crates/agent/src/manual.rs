@@ -11,7 +11,7 @@ use tortie_cli::Failure;
 
 use super::Cli;
 
-/// Print what a shell needs to complete commands, options and values.
+/// Print a shell script that completes commands, options and values.
 ///
 /// Examples: tortie completions bash > /etc/bash_completion.d/tortie
 ///           tortie completions zsh > /usr/local/share/zsh/site-functions/_tortie
@@ -23,7 +23,7 @@ pub(super) struct CompletionsArgs {
     shell: Shells,
 }
 
-/// A shell that is known.
+/// A supported shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Shells {
     /// GNU Bash, with its package bash-completion or without.
@@ -43,12 +43,12 @@ pub(super) struct ManArgs {
     /// The command, such as `apply` or `staged commit`, whose page is printed; the program's if none is given.
     #[arg(value_name = "COMMAND", conflicts_with = "directory")]
     command: Vec<String>,
-    /// Where to write all pages instead of printing one.
+    /// Directory to which all pages are written instead of printing one.
     #[arg(short, long, value_name = "DIR")]
     directory: Option<PathBuf>,
 }
 
-/// The whole command line. `help` is left out: each command has --help.
+/// Returns the whole command line. `help` is left out: each command has --help.
 pub(super) fn whole() -> Command {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
@@ -83,7 +83,7 @@ pub(super) fn man(args: &ManArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The program, and all commands that are shown, each after the names by which it is called.
+/// Returns the program and all visible commands, each with its path of names.
 pub(super) fn all_commands(whole: &Command) -> Vec<(Vec<String>, &Command)> {
     fn add<'c>(command: &'c Command, path: &[String], all: &mut Vec<(Vec<String>, &'c Command)>) {
         all.push((path.to_owned(), command));
@@ -96,7 +96,7 @@ pub(super) fn all_commands(whole: &Command) -> Vec<(Vec<String>, &Command)> {
     all
 }
 
-/// The command of these names.
+/// Returns the command at a path of names.
 fn command_of<'a>(whole: &'a Command, path: &[String]) -> Option<&'a Command> {
     path.iter().try_fold(whole, |command, name| command.find_subcommand(name))
 }

@@ -21,7 +21,7 @@ use tortie_cli::Lint;
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// Which.
+    /// The chapter.
     #[arg(value_enum)]
     chapter: Chapter,
 }
@@ -33,7 +33,7 @@ enum Chapter {
     Commands,
     /// All metrics of the agent, the fan-out and the controller.
     Metrics,
-    /// What `tortie check` warns of, and what to do about it.
+    /// All warnings of `tortie check`, with the recommended actions.
     Warnings,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     io::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
 }
 
-/// The help of each command as `--help` prints it.
+/// Returns the help of each command as `--help` prints it.
 fn commands() -> String {
     let whole = help::laid_out(whole(), help::COLUMNS);
     let mut text =
@@ -108,7 +108,7 @@ mod tests {
         assert!(!text.contains('\u{1b}'), "escapes of a terminal");
     }
 
-    /// A name that the source has and no exposition is one that the reference would miss.
+    /// The reference lists each metric that the source names.
     #[test]
     fn each_metric_that_the_source_names_is_there() {
         let text = metrics();

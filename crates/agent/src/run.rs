@@ -23,12 +23,13 @@ use tortie_telemetry::logging::{self, LogFormat};
 
 /// Enforce policy on this node, and follow changes of the datastore.
 ///
-/// Needs CAP_NET_ADMIN. Parameters are Felix's: from FELIX_* variables, --config, and FelixConfiguration resources, in
-/// this order of precedence; a change of one takes effect at once. With FELIX_HEALTHENABLED=true, /liveness and /readiness
-/// answer on port 9099 (ready means: policy is in the kernel); with FELIX_PROMETHEUSMETRICSENABLED=true, /metrics on 9091.
-/// SIGTERM ends the program within seconds and leaves everything in force; a second one ends it at once. SIGHUP has --config
-/// and the manifests read again. A service manager that wants to be told, as systemd with Type=notify, hears that policy is in
-/// force once it is.
+/// Needs CAP_NET_ADMIN. Parameters are Felix's: from FELIX_* variables, --config, and
+/// FelixConfiguration resources, in this order of precedence; a change of one takes effect at once.
+/// With FELIX_HEALTHENABLED=true, /liveness and /readiness answer on port 9099 (ready means: policy
+/// is in the kernel); with FELIX_PROMETHEUSMETRICSENABLED=true, /metrics answers on 9091. SIGTERM
+/// ends the program within seconds and leaves everything in force; a second one ends it at once.
+/// SIGHUP reads --config and the manifests again. A service manager, such as systemd with
+/// Type=notify, is notified when policy is in force.
 ///
 /// Example: tortie run --datastore file:/etc/tortie --node worker-1
 #[derive(Debug, clap::Args)]
@@ -42,24 +43,26 @@ pub(super) struct Args {
     /// A configuration file in Felix's format.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Who enforces: internal, this program; exec:PATH, a driver that speaks Felix's protocol on descriptors 3 and 4, which
-    /// is started without arguments and ends with this program. See `tortie dataplane`.
+    /// Dataplane: `internal`, this program; or `exec:PATH`, a driver that uses Felix's protocol on
+    /// descriptors 3 and 4, is started without arguments, and ends with this program. See `tortie
+    /// dataplane`.
     #[arg(long, value_name = "URL", default_value = "internal")]
     dataplane: DataplaneUrl,
-    /// How log lines look.
+    /// Format of log lines.
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
-    /// The socket on which `tortie status`, `config` and `show` ask; an empty text for none.
+    /// Socket for queries of `tortie status`, `config` and `show`; an empty text for none.
     #[arg(long, value_name = "FILE", env = "TORTIE_SOCKET", default_value = DEFAULT_SOCKET)]
     socket: OsString,
-    /// Hold back changes of host endpoints, and of the policies, tiers, profiles, network sets and failsafe ports that govern
-    /// them, that would cut an established connection to a management port of this host, until `tortie confirm` comes, or they
-    /// are undone, or would not cut it any more. Everything else is enforced. What is held back stays so through restarts
-    /// with this flag (--state-dir). Host endpoints that would cut one at the first start are held back as well, and do not
-    /// protect the host then.
+    /// Hold back changes of host endpoints, and of the policies, tiers, profiles, network sets and
+    /// failsafe ports that govern them, if they would cut an established connection to a management
+    /// port of this host. A held change waits for `tortie confirm`, until it is reverted, or until
+    /// it would no longer cut a connection. Everything else is enforced. A change stays held back
+    /// through restarts with this flag (--state-dir). Host endpoints that would cut a connection at
+    /// the first start are held back as well, and do not protect the host then.
     #[arg(long)]
     confirm_host_changes: bool,
-    /// With --confirm-host-changes: a TCP port by which this host is managed; may be given several times.
+    /// With --confirm-host-changes: TCP port of management connections; may be given several times.
     #[arg(long, value_name = "PORT", default_value = "22", requires = "confirm_host_changes")]
     management_port: Vec<u16>,
     #[command(flatten)]
@@ -129,7 +132,8 @@ impl Args {
         };
         options.datastore = self.datastore.place();
         options.reports_parameters = self.datastore.reports_parameters();
-        // Invalid objects of a shared datastore are reported, and keep no node from starting.
+        // Invalid objects of a shared datastore are reported; they do not prevent a node from
+        // starting.
         options.unreadable = if self.datastore.is_directory() { self.directory.unreadable() } else { Unreadable::Skip };
         options.state_dir = self.directory.state_dir().map(Into::into);
         options.socket = (!self.socket.is_empty()).then(|| self.socket.clone().into());
@@ -157,7 +161,7 @@ impl Embedder for Program {
 
     fn restarting(&mut self, config: &Config) {
         if let Err(failure) = self.listeners.follow(config) {
-            // Not worth the end of enforcement.
+            // An error of a listener must not end enforcement.
             tracing::error!("{failure}");
         }
     }

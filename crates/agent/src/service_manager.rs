@@ -1,7 +1,9 @@
-//! What a service manager is told, such as systemd: that the agent waits, that policy is in force, and that the agent ends.
+//! Reports to a service manager, such as systemd: the agent waits, policy is in force, the agent
+//! ends.
 //!
-//! The protocol is that of `sd_notify(3)`: assignments as lines of one datagram to the socket that `NOTIFY_SOCKET` names. Units that
-//! are to start when policy is in force are ordered after one with `Type=notify`.
+//! The protocol is that of `sd_notify(3)`: assignments as lines of one datagram to the socket that
+//! `NOTIFY_SOCKET` names. Units that start after policy is in force are ordered after a unit with
+//! `Type=notify`.
 
 use std::ffi::OsStr;
 use std::io;
@@ -9,10 +11,10 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Names the socket on which a service manager listens.
+/// Variable with the socket on which a service manager listens.
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// The service manager that has started this program, if one wants to be told.
+/// Service manager that has started this program, if it expects notifications.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceManager(Option<Listener>);
 
@@ -25,20 +27,22 @@ struct Listener {
 }
 
 impl ServiceManager {
-    /// As the environment says. One that cannot be told is logged, and keeps nobody from enforcing policy.
+    /// Returns the service manager that the environment names. An unusable address is logged and
+    /// does not prevent enforcement.
     #[must_use]
     pub(crate) fn from_environment() -> Self {
         let Some(name) = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) else { return Self::default() };
         Self::at(&name).unwrap_or_else(|error| {
-            tracing::warn!(socket = %name.display(), %error, "the service manager of {VARIABLE} is not told that policy is in force");
+            tracing::warn!(socket = %name.display(), %error, "the service manager of {VARIABLE} cannot be used and is not notified");
             Self::default()
         })
     }
 
-    /// One that listens here: on a path, or after an `@` on a name of the network namespace.
+    /// Returns a service manager that listens on a path, or, after an `@`, on an abstract socket
+    /// name.
     ///
     /// # Errors
-    /// If that is no address, or no socket can be made.
+    /// If the name is no address, or no socket can be created.
     pub(crate) fn at(name: &OsStr) -> io::Result<Self> {
         let address = match name.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
@@ -46,28 +50,28 @@ impl ServiceManager {
             _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither an absolute path nor @NAME")),
         };
         let socket = UnixDatagram::unbound()?;
-        // Enforcing waits for nobody.
+        // Enforcement must not wait for the service manager.
         socket.set_nonblocking(true)?;
         Ok(Self(Some(Listener { socket, address, knows_ready: false, is_deaf: false })))
     }
 
-    /// Policy is not in force yet. Whoever asks why starting takes so long is told.
+    /// Reports that policy is not in force yet, which explains a long start to the operator.
     pub(crate) fn starting(&mut self) {
         if let Some(listener) = &mut self.0 {
-            listener.tell("STATUS=waiting for the datastore; what was in force stays in force\n");
+            listener.tell("STATUS=waiting for the datastore; earlier policy stays in force\n");
         }
     }
 
-    /// Policy is in force; said once, and again only if it could not be said.
+    /// Reports that policy is in force: once, and again only if the report failed.
     pub(crate) fn ready(&mut self) {
         let Some(listener) = self.0.as_mut().filter(|listener| !listener.knows_ready) else { return };
         listener.knows_ready = listener.tell("READY=1\nSTATUS=policy is in force\n");
     }
 
-    /// The program ends, and leaves everything in force.
+    /// Reports that the program ends; policy stays in force.
     pub(crate) fn stopping(&mut self) {
         if let Some(listener) = &mut self.0 {
-            listener.tell("STOPPING=1\nSTATUS=stopping; what is in force stays in force\n");
+            listener.tell("STOPPING=1\nSTATUS=stopping; policy stays in force\n");
         }
     }
 }
@@ -78,7 +82,7 @@ impl Listener {
             Ok(_) => true,
             Err(error) => {
                 if !std::mem::replace(&mut self.is_deaf, true) {
-                    tracing::warn!(%error, "the service manager of {VARIABLE} cannot be told how this program is");
+                    tracing::warn!(%error, "the service manager of {VARIABLE} cannot be notified");
                 }
                 false
             }
@@ -132,7 +136,7 @@ mod tests {
         manager.ready();
         assert!(heard(&listener).unwrap().starts_with("READY=1\n"));
         assert!(ServiceManager::at(OsStr::new("vsock:2:1234")).is_err());
-        // Who was started by hand tells nobody.
+        // Without a service manager, the report goes nowhere.
         ServiceManager::default().ready();
     }
 }

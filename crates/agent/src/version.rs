@@ -5,21 +5,21 @@ use serde_json::{Value, json};
 use tortie_cli::Failure;
 use tortie_cli::output::Output;
 
-/// Say which version this is, and how it was built.
+/// Print the version and the build information.
 ///
-/// The commit is told of release builds that were made where git knows it, with a + if something was changed, and of those that
-/// were given it (TORTIE_COMMIT).
+/// The commit is known for release builds in a git checkout, with a + if files were changed, and
+/// for builds with TORTIE_COMMIT.
 ///
 /// Example: tortie version -o json
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// How to answer.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 
-/// The features that this program can be built with, and whether it is.
+/// Features of this program, with whether this build has them.
 const FEATURES: [(&str, bool); 7] = [
     ("etcd", cfg!(feature = "etcd")),
     ("fanout", cfg!(feature = "fanout")),

@@ -1,4 +1,4 @@
-//! What is read often allocates nothing for each thing that is read.
+//! Frequent reads allocate nothing for each item that is read.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "the test sends packets")]
 
 use std::alloc::System;
@@ -16,7 +16,7 @@ static GLOBAL: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const CONNECTIONS: u16 = 2000;
-/// More than the test harness beside this test.
+/// Bound above the allocations of the test harness beside this test.
 const FEW: usize = 100;
 
 fn allocations<T>(body: impl FnOnce() -> T) -> (usize, T) {
@@ -26,7 +26,7 @@ fn allocations<T>(body: impl FnOnce() -> T) -> (usize, T) {
     (change.allocations + change.reallocations, result)
 }
 
-/// Reads until there are as many as connections.
+/// Reads until there are as many messages as connections.
 fn read_all(mut read: impl FnMut() -> Read) {
     let (begin, mut messages) = (Instant::now(), 0);
     while messages < usize::from(CONNECTIONS) {

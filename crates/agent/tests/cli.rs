@@ -1,4 +1,4 @@
-//! The command line as its users meet it.
+//! The command line, as its users run it.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs the program")]
 
 use std::fs;
@@ -235,7 +235,7 @@ fn check_takes_a_dumped_cluster_of_calico() {
     let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/calico-vxlan");
     let output = tortie(&["check", dump.to_str().unwrap()]);
     assert!(output.status.success(), "{}", stderr(&output));
-    // Affinities are for those who give out addresses.
+    // Only programs that assign addresses use affinities.
     let said = stderr(&output);
     let problems: Vec<_> = said.lines().filter(|line| line.starts_with(dump.to_str().unwrap())).collect();
     assert!(problems.iter().all(|line| line.contains("BlockAffinity")), "{problems:?}");
@@ -348,7 +348,7 @@ fn a_vital_parameter_that_is_wrong_ends_the_start() {
 fn without_a_thread_for_file_events_a_directory_is_read_all_the_same() {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
-    // The limit does not hold for root, and counts all processes of a user.
+    // The limit does not apply to root, and counts all processes of a user.
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -356,7 +356,7 @@ fn without_a_thread_for_file_events_a_directory_is_read_all_the_same() {
     let pod = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n";
     let manifests = directory(&[("a.yaml", pod)]);
     fs::set_permissions(manifests.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    // One for the program, one for the source.
+    // One thread is for the program, one for the source.
     for (threads, code) in [(2, 0), (1, 1)] {
         let limit = format!("ulimit -u {threads}; exec \"$@\"");
         let url = format!("file:{}", manifests.path().display());

@@ -1,4 +1,5 @@
-//! Changes that are taken back unless they are confirmed, with a real etcd, real programs and a real kernel.
+//! Changes that are rolled back unless they are confirmed, with a real etcd, real programs and a
+//! real kernel.
 #![cfg(feature = "etcd")]
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests that run the program on the kernel")]
 
@@ -39,7 +40,7 @@ impl World {
         world
     }
 
-    /// Runs `tortie apply` or `delete` with what is to be written.
+    /// Runs `tortie apply` or `delete` with these resources on standard input.
     fn write(&self, args: &[&str], resources: &str) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
         command.args(args).args(["--datastore", &self.etcd.url(), "-f", "-"]);
@@ -57,7 +58,7 @@ impl World {
         command.arg("--state-dir").arg(&self.state).output().unwrap()
     }
 
-    /// Whether there is a staged policy.
+    /// Reports whether there is a staged policy.
     fn is_staged(&self, name: &str) -> bool {
         let path = format!("/calico/resources/v3/projectcalico.org/stagednetworkpolicies/shop/{name}");
         !self.etcd.get(&path).unwrap().is_empty()
@@ -72,7 +73,7 @@ impl World {
         serde_json::from_slice(&self.confirm(&["--status", "-o", "json"]).stdout).unwrap_or_default()
     }
 
-    /// What is kept of a policy; null if nothing is.
+    /// Returns the stored policy; null if there is none.
     fn policy(&self, name: &str) -> Value {
         let path = format!("/calico/resources/v3/projectcalico.org/networkpolicies/shop/{name}");
         serde_json::from_str(&self.etcd.get(&path).unwrap()).unwrap_or_default()
@@ -86,7 +87,7 @@ impl World {
         }
     }
 
-    /// The programs that see to it that a change is taken back.
+    /// Returns the guard processes that roll a change back.
     fn guards(&self) -> Vec<Pid> {
         guards::guards(&self.state)
     }
@@ -161,14 +162,14 @@ fn what_nobody_confirms_is_taken_back() {
     let before = world.policy("web");
     let made = world.write(&["apply", "--confirm", "2s"], &(policy("web", 2) + &policy("new", 3)));
     assert_eq!(good(&made), "NetworkPolicy/shop/web updated\nNetworkPolicy/shop/new created\n");
-    assert_eq!(text(&made.stderr), "tortie: this is taken back in 2 s unless `tortie confirm` comes\n");
-    world.until("it is taken back", || world.policy("web") == before && world.policy("new").is_null());
+    assert_eq!(text(&made.stderr), "tortie: this is rolled back in 2 s unless `tortie confirm` comes\n");
+    world.until("it is rolled back", || world.policy("web") == before && world.policy("new").is_null());
     world.until("that is known", || world.status()["phase"] == "rolled_back");
     let late = world.confirm(&[]);
-    assert_eq!(bad(&late), "tortie: the change has been taken back: it was not confirmed in time\n");
+    assert_eq!(bad(&late), "tortie: the change was rolled back: it was not confirmed in time\n");
     world.until("the guard is gone", || world.guards().is_empty());
 
-    // What is deleted comes back as it was.
+    // A deleted resource is restored unchanged.
     let gone = world.write(&["delete", "--confirm", "2s"], &policy("web", 1));
     assert_eq!(good(&gone), "NetworkPolicy/shop/web deleted\n");
     world.until("it is back", || world.policy("web") == before);
@@ -195,7 +196,7 @@ fn what_is_confirmed_stays() {
     assert_eq!(world.confirm(&["--status"]).status.code(), Some(1));
     world.until("the guard is gone", || world.guards().is_empty());
     assert_eq!(world.policy("web")["spec"]["order"], 2);
-    // What changes nothing waits for nothing.
+    // A write without changes waits for no confirmation.
     let unchanged = world.write(&["apply", "--confirm", "1h"], &policy("web", 2));
     assert_eq!((good(&unchanged), text(&unchanged.stderr)), ("NetworkPolicy/shop/web unchanged\n", ""));
     assert!(world.guards().is_empty());
@@ -206,10 +207,10 @@ fn what_others_have_changed_is_left_alone_and_named() {
     let world = World::new(&policy("web", 1));
     good(&world.write(&["apply", "--confirm", "4s"], &(policy("web", 2) + &policy("new", 2))));
     good(&world.write(&["apply"], &policy("new", 9)));
-    world.until("it is taken back", || world.status()["phase"] == "rolled_back");
+    world.until("it is rolled back", || world.status()["phase"] == "rolled_back");
     assert_eq!((&world.policy("web")["spec"]["order"], &world.policy("new")["spec"]["order"]), (&1.into(), &9.into()));
     let said = world.confirm(&["--status"]);
-    let line = "not put back: NetworkPolicy/shop/new: somebody else has changed it since\n";
+    let line = "not rolled back: NetworkPolicy/shop/new: another client has changed it since\n";
     assert!(text(&said.stdout).ends_with(line), "{said:?}");
 }
 
@@ -233,7 +234,7 @@ fn whoever_comes_next_takes_back_what_the_killed_have_left() {
     world.until("the time has passed", || world.status()["seconds_left"] == 0);
     let next = world.write(&["apply", "--confirm", "1h"], &policy("other", 1));
     good(&next);
-    let said = "tortie: an earlier change was not confirmed, and has been taken back now\n";
+    let said = "tortie: an earlier change was not confirmed, and has been rolled back now\n";
     assert!(text(&next.stderr).starts_with(said), "{next:?}");
     assert_eq!(world.policy("web")["spec"]["order"], 1);
 }
@@ -267,7 +268,7 @@ metadata: {name: web, namespace: shop}
 spec: {selector: app == 'web', ingress: [{action: Deny}]}
 ";
 
-/// A workload of the node.
+/// Attaches a workload to the node.
 fn attach(node: &Node, name: &str, address: &str) -> Namespace {
     let pod = Namespace::new().unwrap();
     node.shell(&format!(
@@ -298,7 +299,7 @@ tortie_lab::kernel_test! {
         node.start();
         world.until("the client gets through", reaches);
 
-        // The agent alone is left.
+        // Only the agent runs.
         good(&world.write(&["apply", "--confirm", "20s"], CUT));
         world.kill_guards();
         world.until("the client is cut off", || !reaches());
@@ -306,10 +307,10 @@ tortie_lab::kernel_test! {
         assert_eq!(status["pending_change"]["state"], "waiting");
         assert_eq!(status["pending_change"]["resources"][0], "NetworkPolicy/shop/web");
         world.until("the client gets through again", reaches);
-        world.until("it is taken back", || world.status()["phase"] == "rolled_back");
-        assert!(node.log().contains("a change has been taken back"), "{}", node.log());
+        world.until("it is rolled back", || world.status()["phase"] == "rolled_back");
+        assert!(node.log().contains("a change was rolled back"), "{}", node.log());
 
-        // Nobody is left until after the time has passed.
+        // Neither the agent nor a guard runs until the time has passed.
         good(&world.write(&["apply", "--confirm", "20s"], CUT));
         world.until("the client is cut off", || !reaches());
         world.kill_guards();
@@ -323,7 +324,7 @@ tortie_lab::kernel_test! {
     }
 }
 
-/// Two pods that may exchange anything, and what Kubernetes' policies are to say about one of them.
+/// Two pods that may exchange anything, and a staged Kubernetes policy for one of them.
 const STAGED: &str = "
 apiVersion: projectcalico.org/v3
 kind: Profile
@@ -373,7 +374,7 @@ tortie_lab::kernel_test! {
         world.until("the client gets through", || reaches(80) && reaches(81));
         assert!(world.policy("knp.default.web").is_null());
 
-        // All that passes, and what of it would not.
+        // All allowed flows, with the staged verdicts.
         let says = |verdict: &str| {
             serde_json::json!([{
                 "policy": "StagedKubernetesNetworkPolicy/shop/web", "direction": "ingress", "verdict": verdict,
@@ -390,7 +391,7 @@ tortie_lab::kernel_test! {
         assert_eq!(flows(&["--port", "80"])[0]["staged"], says("allow"));
         assert!(flows(&["--staged", "client"]).is_empty());
 
-        // In force it does as it said.
+        // In force, the policy has the effect that was shown.
         let committed = world.commit(&["StagedKubernetesNetworkPolicy/shop/web"]);
         assert!(good(&committed).contains("NetworkPolicy/shop/knp.default.web created\n"), "{committed:?}");
         world.until("the client is cut off from the other port", || !reaches(81));

@@ -1,10 +1,10 @@
-//! The whole demo, on the real kernel.
+//! The whole demonstration, on the real kernel.
 
 use std::path::Path;
 
 use tortie_lab::demo::{Options, run};
 
-/// What the demo shows of the examples.
+/// Returns the output of the demonstration for the examples.
 fn shown(backend: &str) -> String {
     let options = Options {
         agent: env!("CARGO_BIN_EXE_tortie").into(),
@@ -19,7 +19,7 @@ fn shown(backend: &str) -> String {
     String::from_utf8(out).expect("text")
 }
 
-/// The rows of a step's matrix.
+/// Returns the rows of a step's matrix.
 fn matrix(shown: &str, step: usize) -> Vec<&str> {
     shown
         .lines()
@@ -70,7 +70,7 @@ fn check_story(shown: &str) {
         ],
     );
     assert!(shown.contains("   changed: shop/web -> shop/db 5432/tcp: open over IPv4, open over IPv6\n"), "{shown}");
-    assert!(shown.contains(" ms from writing the file to the first connection that it lets through\n"), "{shown}");
+    assert!(shown.contains(" ms from writing the file to the first allowed connection\n"), "{shown}");
     assert!(shown.contains(" ms from noticing the change to the kernel"), "{shown}");
 }
 

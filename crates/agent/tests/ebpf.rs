@@ -1,5 +1,6 @@
-//! What Felix leaves on a node in its eBPF mode, with programs that the kernel runs: they are loaded, pinned and attached as it
-//! would have left them, and `tortie run` and `tortie cleanup` remove them.
+//! Felix's leftovers on a node in its eBPF mode, with programs that the kernel runs: they are
+//! loaded, pinned and attached as Felix would have left them, and `tortie run` and `tortie cleanup`
+//! remove them.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs the program on the kernel")]
 
 #[path = "ebpf/bpf.rs"]
@@ -36,14 +37,14 @@ fn shell(line: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A program of this name, pinned there.
+/// Loads a program with this name, and pins it at a path.
 fn pinned(kind: ProgramKind, name: &str, path: &str) {
     let path = Path::new(ROOT).join(path);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     bpf::pin(&bpf::load(kind, name).unwrap(), &path).unwrap();
 }
 
-/// Attaches a link of a program to an interface, pinned there.
+/// Attaches a program to an interface by a link, and pins the link at a path.
 fn tcx(interface: &str, direction: TcxDirection, path: &str) {
     let program = bpf::load(ProgramKind::Tc, "cali_tc_main").unwrap();
     let link = bpf::attach_tcx(&program, index(interface), direction).unwrap();
@@ -56,25 +57,25 @@ fn index(interface: &str) -> u32 {
     shell(&format!("ip -o link show dev {interface}")).split(':').next().unwrap().parse().unwrap()
 }
 
-/// How many programs are attached to cali1 by links.
+/// Returns the number of programs that are attached to cali1 by links.
 fn tcx_programs() -> u32 {
     let of = |direction| bpf::attached_tcx(index("cali1"), direction).unwrap();
     of(TcxDirection::Ingress) + of(TcxDirection::Egress)
 }
 
-/// What there is, in words.
+/// Returns the interfaces, qdiscs, filters and pinned objects as text.
 fn shown() -> String {
     let filters = ["cali1", "cali2", "eth0", "eth2"]
         .map(|name| format!("tc filter show dev {name} ingress; tc filter show dev {name} egress"));
     shell(&format!("ip -o link; tc qdisc; {}; find {ROOT} | sort", filters.join("; ")))
 }
 
-/// Whether an interface has an XDP program.
+/// Reports whether an interface has an XDP program.
 fn has_xdp(interface: &str) -> bool {
     shell(&format!("ip -o link show dev {interface}")).contains("xdp")
 }
 
-/// What Felix has left, and what is of others.
+/// Creates Felix's leftovers, and objects of other programs.
 fn leave() {
     let interfaces = ["cali1", "cali2", "eth0", "eth1", "eth2"];
     let links = interfaces.map(|name| format!("ip link add {name} type veth peer name p{name}; ip link set {name} up"));
@@ -119,7 +120,7 @@ fn leave() {
     assert_eq!(tcx_programs(), 2);
 }
 
-/// Whether all of Felix is gone.
+/// Reports whether all leftovers of Felix are gone.
 fn is_gone() -> bool {
     let shown = shown();
     !["cali_tc_main", "bpfin.cali", "prefilter", "cali_v4", "tcx/cali1"].iter().any(|word| shown.contains(word))
@@ -135,13 +136,13 @@ fn others_are_there() {
     for pin in ["others/filter", "others/xdp", "tc/globals/others"] {
         assert!(shown.contains(pin), "{pin}\n{shown}");
     }
-    // Nobody needs those of the other interfaces any more.
+    // The qdiscs of the other interfaces are no longer needed.
     let clsact =
         |name: &str| shown.lines().any(|line| line.contains("clsact") && line.contains(&format!("dev {name} ")));
     assert_eq!(["cali1", "cali2", "eth0", "eth2"].map(clsact), [false, true, false, true], "{shown}");
 }
 
-/// `tortie` as the first process of a machine: only there pinned objects are its business.
+/// Returns `tortie` as the first process of a machine: only there it removes pinned objects.
 fn tortie(folder: &Path) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--kill-child", "--mount-proc", env!("CARGO_BIN_EXE_tortie")]);
@@ -149,13 +150,13 @@ fn tortie(folder: &Path) -> Command {
     command
 }
 
-/// Runs a body where Felix has left what it does, with a file system for eBPF objects of its own.
+/// Runs a body on a node with Felix's leftovers, and a separate BPF file system.
 fn after_felix(test: &str, body: impl FnOnce(&Path) + Send) {
     let (namespace, folder) = (Namespace::new().unwrap(), TempDir::new().unwrap());
     namespace
         .run(|| {
             if let Err(why) = prepare() {
-                // Past what the test's harness keeps to itself.
+                // Written directly, since the test harness captures `eprintln!`.
                 let _ = writeln!(io::stderr(), "{test} is skipped: {why}");
                 return;
             }
@@ -165,7 +166,7 @@ fn after_felix(test: &str, body: impl FnOnce(&Path) + Send) {
         .unwrap();
 }
 
-/// Why eBPF cannot be used here.
+/// Prepares the use of eBPF. Returns the reason if it is unavailable.
 fn prepare() -> Result<(), String> {
     bpf::leave_mounts().map_err(|error| format!("no namespace of mounts: {error}"))?;
     let mount = format!("mount --make-rprivate / && mount -t bpf bpf {ROOT}");
@@ -179,7 +180,7 @@ fn prepare() -> Result<(), String> {
     counted.map(drop).map_err(|error| format!("eBPF programs attached by links: {error}"))
 }
 
-/// Runs the agent until it has removed all of Felix.
+/// Runs the agent until it has removed all leftovers of Felix.
 fn start_after_felix(folder: &Path, bpf_enabled: &str) {
     let manifests = folder.join("manifests");
     fs::create_dir(&manifests).unwrap();
@@ -200,7 +201,7 @@ fn start_after_felix(folder: &Path, bpf_enabled: &str) {
         .spawn()
         .unwrap();
     let until = Instant::now() + PATIENCE;
-    // It is told when all is done.
+    // The removal is logged when it is complete.
     let told = || {
         let log = fs::read_to_string(&log).unwrap();
         ["eBPF programs of cali1 removed", "XDP program of eth0 removed", "XDP program of eth1 removed"]
@@ -243,7 +244,7 @@ tortie_lab::kernel_test! {
     fn a_start_removes_programs_of_felix_once_policy_is_in_force() {
         after_felix("a_start_removes_programs_of_felix_once_policy_is_in_force", |folder| {
             start_after_felix(folder, "false");
-            // Policy came first.
+            // Policy was written before.
             assert!(shell("iptables-nft-save -t filter").contains(":cali-FORWARD"));
             others_are_there();
         });
@@ -262,7 +263,7 @@ tortie_lab::kernel_test! {
         after_felix("a_start_beside_a_felix_with_ebpf_programs_or_in_place_of_kube_proxy_is_refused", |folder| {
             fs::create_dir(folder.join("manifests")).unwrap();
             fs::copy("/bin/sleep", folder.join("calico-felix")).unwrap();
-            // What it starts has the map, as Felix has its own.
+            // Child processes inherit the map, as a process named calico-felix has its maps open.
             let map = bpf::create_map("cali_test").unwrap();
             rustix::io::fcntl_setfd(&map, rustix::io::FdFlags::empty()).unwrap();
             let refused = |beside: &str, policy_only: &str| {
@@ -285,7 +286,7 @@ tortie_lab::kernel_test! {
             let said = refused(&felix, "true");
             assert!(said.contains("runs with eBPF programs of its own; stop it first"), "{said}");
             let said = refused("", "false");
-            assert!(said.contains("BPFPolicyOnly=false: nothing here takes the place of kube-proxy"), "{said}");
+            assert!(said.contains("BPFPolicyOnly=false: Tortie does not replace kube-proxy"), "{said}");
             assert!(shell(&format!("find {ROOT} -name forward-4")).is_empty());
         });
     }

@@ -21,7 +21,7 @@ mod commands;
 #[path = "support/secrets.rs"]
 mod secrets;
 
-/// Lets the datastore know of the node that agents are started on.
+/// Writes the node of the agents into the datastore.
 fn name_node(etcd: &Etcd) {
     let node = r#"{"apiVersion":"projectcalico.org/v3","kind":"Node","metadata":{"name":"n"},"spec":{}}"#;
     etcd.put("/calico/resources/v3/projectcalico.org/nodes/n", node).unwrap();
@@ -67,26 +67,26 @@ impl World {
         self.tortie_reading(args, "")
     }
 
-    /// Writes a file, and gives its path.
+    /// Writes a file, and returns its path.
     fn file(&self, name: &str, text: &str) -> String {
         let path = self.folder.path().join(name);
         fs::write(&path, text).unwrap();
         path.display().to_string()
     }
 
-    /// A path in the folder.
+    /// Returns a path in the folder.
     fn file_path(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// Writes a driver, and gives what `--dataplane` takes. It runs in the folder.
+    /// Writes a driver that runs in the folder, and returns its URL for `--dataplane`.
     fn script(&self, script: &str) -> String {
         let path = self.file("driver", &format!("#!/bin/sh\ncd {}\n{script}\n", self.folder.path().display()));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         format!("exec:{path}")
     }
 
-    /// What is kept under a path, as JSON.
+    /// Returns the value of a path, as JSON.
     fn kept(&self, path: &str) -> Value {
         let text = self.etcd.get(&format!("/calico/resources/v3/projectcalico.org/{path}")).unwrap();
         serde_json::from_str(&text).unwrap_or_default()
@@ -97,13 +97,13 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// What a command prints that succeeds without a word of complaint.
+/// Returns the output of a command that succeeds without a message.
 fn good(output: &Output) -> &str {
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     text(&output.stdout)
 }
 
-/// What a command complains of that fails.
+/// Returns the messages of a command that fails.
 fn bad(output: &Output) -> &str {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     text(&output.stderr)
@@ -138,7 +138,7 @@ fn resources_are_written_shown_and_deleted() {
     assert_eq!(good(&world.tortie(&["apply", "-f", &file])), created);
     assert_eq!(good(&world.tortie(&["apply", "-f", &file])), created.replace("created", "unchanged"));
 
-    // What others read.
+    // The stored form that Calico's programs read.
     let policy = world.kept("networkpolicies/shop/web");
     assert_eq!(policy["spec"]["types"], serde_json::json!(["Egress"]));
     assert_eq!(policy["metadata"]["labels"]["projectcalico.org/tier"], "platform");
@@ -162,7 +162,7 @@ fn resources_are_written_shown_and_deleted() {
         ["NAME", "ORDER", "DEFAULTACTION"]
     );
 
-    // What is shown can be applied again, wherever it is from.
+    // The output of `get` can be applied again, from any namespace.
     for output in ["yaml", "json"] {
         for args in
             [&["get", "networkpolicy", "web", "-n", "shop", "-o", output][..], &["get", "bgppeers", "-o", output]]
@@ -250,7 +250,7 @@ fn staged_policies_of_kubernetes_are_kept_shown_and_put_in_force() {
     assert_eq!((committed.status.success(), text(&committed.stdout)), (true, done), "{committed:?}");
     assert!(text(&committed.stderr).contains("apply it there, too"), "{committed:?}");
     assert_eq!((ask("shop/other").status.code(), ask("shop/web").status.code()), (Some(3), Some(0)));
-    // It is the one that the controller would have made of the same policy.
+    // It equals the policy that the controller makes of the same Kubernetes policy.
     let spec = serde_json::json!({"podSelector": {"matchLabels": {"app": "db"}},
         "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "web"}}}], "ports": [{"port": 80}]}]});
     let policy = serde_json::json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
@@ -261,7 +261,8 @@ fn staged_policies_of_kubernetes_are_kept_shown_and_put_in_force() {
     let kept = world.kept("networkpolicies/shop/knp.default.db");
     assert_eq!(kept["spec"], expected["spec"]);
 
-    // One that is not understood as a whole is not put in force in part; one that says so takes it away.
+    // A staged policy with errors is not put in force in part; one with the action Delete deletes
+    // the enforced policy.
     good(&world.tortie_reading(&["apply", "-f", "-"], &staged("{ports: [{port: 80}]}").replace("Set", "Delete")));
     let committed = world.tortie(&commit);
     assert!(text(&committed.stdout).starts_with("NetworkPolicy/shop/knp.default.db deleted\n"), "{committed:?}");
@@ -307,7 +308,8 @@ fn policies_that_the_controller_has_written_are_those_of_manifests() {
         "{deleted:?}"
     );
 
-    // The certificates are for both of them, wherever they are needed. Beside the policy there are things that etcd has alone.
+    // The certificates are for both clusters. Besides the policy, etcd has objects that the
+    // directory has not.
     let (url, flags) = (&world.options[1], &world.options[2..]);
     let diff = |places: [&str; 2], flags: &[String]| {
         let mut program = Command::new(env!("CARGO_BIN_EXE_tortie"));
@@ -342,10 +344,7 @@ fn conflicts_are_reported() {
     for command in ["apply", "delete"] {
         let output = world.tortie(&[command, "-f", &old]);
         let complaint = bad(&output);
-        assert!(
-            complaint.contains("old.yaml:1:1: GlobalNetworkSet/a has been changed by somebody else"),
-            "{complaint}"
-        );
+        assert!(complaint.contains("old.yaml:1:1: GlobalNetworkSet/a has been changed meanwhile"), "{complaint}");
     }
     assert_eq!(world.kept("globalnetworksets/a")["spec"]["nets"], serde_json::json!(["10.0.0.0/16"]));
 }
@@ -396,7 +395,7 @@ fn passwords_and_certificates_are_used_and_not_shown() {
     let password = world.file("password", "s3cret\n");
     good(&world.tortie(&["get", "tiers", "--etcd-password-file", &password]));
 
-    // The agent, whose driver takes everything and does nothing, at its most verbose.
+    // The agent at its most verbose, with a driver that accepts everything and does nothing.
     let (driver, out) = (world.script("cat <&3 >OUT"), world.folder.path().join("OUT"));
     let log = world.folder.path().join("log");
     let mut agent = Command::new(env!("CARGO_BIN_EXE_tortie"))
@@ -426,7 +425,7 @@ fn passwords_and_certificates_are_used_and_not_shown() {
     assert!(bad(&output).contains("the datastore is not available"), "{output:?}");
 }
 
-/// Waits until what etcd has under a path is as wanted.
+/// Waits until the value of a path is as wanted.
 fn eventually(etcd: &Etcd, path: &str, wanted: impl Fn(&str) -> bool) {
     let until = Instant::now() + Duration::from_secs(60);
     loop {
@@ -480,7 +479,7 @@ fn status_is_written_where_others_look_for_it() {
     writer.tell(StatusNews::Changes(vec![StatusChange::Workload(workload("web"), None)]));
     eventually(&etcd, &workload_status("web"), str::is_empty);
 
-    // Reports of the process that were not wanted before begin at once.
+    // Process reports that were disabled before begin at once.
     writer.tell(StatusNews::Begin(StatusSettings { process_every: Some(Duration::from_secs(30)), ..settings }));
     for name in ["status", "last_reported_status"] {
         eventually(&etcd, &process_status(name), |text| {
@@ -537,7 +536,7 @@ fn what_a_driver_reports_is_written_as_what_the_program_finds_itself() {
         }
     };
     process("2020-02-02T02:02:02Z", 1.5, true);
-    // Until the driver is in sync, it may not have told of every endpoint.
+    // Until the driver is in sync, it may not have reported every endpoint.
     assert_eq!(etcd.get(&workload_status("gone")).unwrap(), up);
 
     fs::write(folder.path().join("go"), "").unwrap();

@@ -1,4 +1,4 @@
-//! `tortie fanout` as its users meet it.
+//! `tortie fanout`, as its users run it.
 #![cfg(feature = "fanout")]
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs the program")]
 
@@ -104,14 +104,14 @@ fn render(datastore: &str) -> Output {
     render_as(datastore, &[])
 }
 
-/// How an agent shows a certificate, and asks for a server of this name.
+/// Returns the flags by which an agent presents a certificate and expects a server with this name.
 fn identity(Issued { authority, certificate, key }: &Issued, server: &str) -> Vec<String> {
     let files = [("ca", authority), ("cert", certificate), ("key", key)];
     let files = files.map(|(what, file)| format!("--fanout-{what}-file={}", file.display()));
     files.into_iter().chain([format!("--fanout-cn={server}")]).collect()
 }
 
-/// An agent whose driver takes everything and does nothing.
+/// An agent whose driver accepts everything and does nothing.
 struct Agent {
     child: Child,
     log: std::path::PathBuf,
@@ -168,12 +168,14 @@ fn an_agent_behind_it_enforces_what_one_beside_it_does() {
     assert!(fanout.child.wait().unwrap().success());
 }
 
-/// How many objects of each sort a client of a syncer is told, by what their paths begin with, once it is in sync.
+/// Returns the number of objects that a client of a syncer receives until it is in sync, by the
+/// beginning of their paths.
 fn told(server: SocketAddr, syncer: SyncerType) -> BTreeMap<String, usize> {
     connect(server, syncer).1
 }
 
-/// The same, with the connection.
+/// Connects to a server as a client of a syncer. Returns the connection, and the number of received
+/// objects by path.
 fn connect(server: SocketAddr, syncer: SyncerType) -> (TcpStream, BTreeMap<String, usize>) {
     let (mut session, hello) =
         ClientSession::new(ClientHello { syncer, ..ClientHello::default() }, ClientSession::limits());
@@ -204,7 +206,7 @@ fn connect(server: SocketAddr, syncer: SyncerType) -> (TcpStream, BTreeMap<Strin
     }
 }
 
-/// The other programs of a node of a dumped cluster.
+/// Other programs of a node are served, from a dumped cluster.
 #[test]
 fn other_syncers_than_felixs() {
     let cluster = concat!("file:", env!("CARGO_MANIFEST_DIR"), "/../../testdata/calico-vxlan");
@@ -218,7 +220,7 @@ fn other_syncers_than_felixs() {
     let bgp = of(&[&pools[..], &[(&*nodes, 3), (&*bgp, 1), ("/calico/ipam/v2/host", 6)]].concat());
     assert_eq!(told(fanout.agents, SyncerType::Bgp), bgp);
     assert_eq!(told(fanout.agents, SyncerType::NodeStatus), BTreeMap::new());
-    // Who reads for Felix has no use for them.
+    // The syncer of Felix does not use affinities.
     let log = fanout.log();
     let mut unused = log.lines().filter(|line| line.contains("is not used as it is"));
     assert!(
@@ -255,7 +257,7 @@ fn metrics_are_typhas_and_by_syncer() {
         let median = value(&format!("typha_client_snapshot_send_secs{{syncer=\"{syncer}\",quantile=\"0.5\"}}"));
         assert!(median > 0.0, "{syncer}: {median}");
     }
-    // The other one may have been written before its objects were read.
+    // The snapshot of the other syncer may have been written before its objects were read.
     let [raw, compressed] =
         ["raw", "compressed"].map(|form| value(&format!("typha_snapshot_{form}_bytes{{syncer=\"felix\"}}")));
     assert!(raw > compressed, "{raw} {compressed}");
@@ -298,7 +300,7 @@ fn certificates_decide_who_is_served() {
         assert!(behind.stdout.len() > 1000 && behind.stdout == direct.stdout, "{scheme}");
     }
 
-    // What the server says of clients, and clients of servers.
+    // Texts in the logs of the server and of the client.
     let name = |name: &str| format!("common name {name:?}");
     for (identity, by_server, by_client) in [
         (identity(&mallory, "typha-server"), [name("mallory"), name("felix")], [String::new(), String::new()]),
@@ -314,13 +316,13 @@ fn certificates_decide_who_is_served() {
         assert!(by_client.iter().all(|part| complaint.contains(part)), "{complaint}");
         let said = |line: &str| {
             let line = line.replace("\\\"", "\"");
-            line.contains("a connection failed before it was of use")
-                && by_server.iter().all(|part| line.contains(part))
+            line.contains("handshake failed") && by_server.iter().all(|part| line.contains(part))
         };
         fanout.until(&format!("it is said why {identity:?}"), || fanout.log()[before..].lines().any(said));
     }
 
-    // Everybody else has been served all the time; the server gets another name, which new connections see.
+    // All other clients were served throughout. The server gets another name, which applies to new
+    // connections.
     issue(&right, "server", "new-name");
     fanout.until("the new name is shown", || render_as(&url, &identity(&felix, "new-name")).status.success());
     assert!(!render_as(&url, &identity(&felix, "typha-server")).status.success());

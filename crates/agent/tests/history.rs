@@ -1,4 +1,5 @@
-//! Earlier states of the resources in etcd, and the way back to them, with a real etcd and real programs.
+//! Earlier states of the resources in etcd, and rollbacks to them, with a real etcd and real
+//! programs.
 #![cfg(feature = "etcd")]
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests that run the program")]
 
@@ -16,7 +17,7 @@ use tortie_lab::etcd::{Etcd, EtcdOptions};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// An etcd, and an agent whose driver takes everything and does nothing.
+/// An etcd, and an agent whose driver accepts everything and does nothing.
 struct World {
     etcd: Etcd,
     folder: TempDir,
@@ -84,7 +85,7 @@ impl World {
         assert!(output.status.success(), "{output:?}");
     }
 
-    /// How many states there are.
+    /// Returns the number of states.
     fn states(&self) -> usize {
         let output = self.tortie(&["history", "-o", "json"]);
         let whole: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
@@ -104,14 +105,14 @@ impl World {
         self.until("a state is known", |world| world.states() == states);
     }
 
-    /// The order of a policy; `None` if there is none.
+    /// Returns the order of a policy; `None` if there is none.
     fn order(&self, name: &str) -> Option<u64> {
         let path = format!("/calico/resources/v3/projectcalico.org/networkpolicies/shop/{name}");
         let policy: Value = serde_json::from_str(&self.etcd.get(&path).unwrap()).ok()?;
         policy["spec"]["order"].as_u64()
     }
 
-    /// Everything that people have written, and where.
+    /// Returns all resources that users have written, with their paths.
     fn everything(&self) -> Vec<Value> {
         let written = ["networkpolicies", "tiers", "bgpfilters", "kubecontrollersconfigurations"];
         let all = written.map(|plural| {
@@ -131,7 +132,7 @@ impl Drop for World {
     }
 }
 
-/// A resource without what is another when it is created again.
+/// Returns a resource without the metadata that differ when it is created again.
 fn without_what_is_given(line: &str) -> Value {
     let Ok(mut object) = serde_json::from_str::<Value>(line) else { return line.into() };
     if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -159,7 +160,7 @@ fn policy(name: &str, tier: &str, order: u32) -> String {
 
 const TIER: &str = "apiVersion: projectcalico.org/v3\nkind: Tier\nmetadata: {name: platform}\nspec: {order: 5}\n---\n";
 
-/// Kinds that this agent does not read for itself.
+/// Kinds that the agent reads for the history only.
 const OTHERS: &str = "
 apiVersion: projectcalico.org/v3
 kind: BGPFilter
@@ -209,7 +210,7 @@ fn resources_go_back_to_an_earlier_state_and_forth_again() {
     world.until_there_are(3);
     assert_eq!(good(&world.tortie(&["rollback", "1"])), "everything is as in state 1\n");
 
-    // And forth again, by the state that the way back has made.
+    // A rollback can be reverted by the state that it has created.
     good(&world.tortie(&["rollback", "2"]));
     assert_eq!(world.everything(), second);
     world.until_there_are(4);
@@ -217,14 +218,17 @@ fn resources_go_back_to_an_earlier_state_and_forth_again() {
     assert_eq!(world.everything(), first);
     world.until_there_are(5);
 
-    // What changes while no agent runs is one state, once one runs.
+    // Changes while no agent runs become one state when an agent runs again.
     world.kill();
     world.apply(&policy("web", "default", 7));
     world.apply(&policy("late", "default", 8));
     let refused = world.tortie(&["rollback", "2"]);
-    assert!(bad(&refused).contains("NetworkPolicy/shop/web: holds what the history does not know\n"), "{refused:?}");
     assert!(
-        bad(&refused).ends_with("tortie: nothing has been changed; --force goes back all the same, and loses that\n")
+        bad(&refused).contains("NetworkPolicy/shop/web: has content that the history does not have\n"),
+        "{refused:?}"
+    );
+    assert!(
+        bad(&refused).ends_with("tortie: nothing has been changed; --force rolls back and discards that content\n")
     );
     assert_eq!(world.order("web"), Some(7));
     world.start();
@@ -240,10 +244,10 @@ fn a_way_back_that_nobody_confirms_is_taken_back() {
     world.until_there_are(2);
     let made = world.tortie(&["rollback", "1", "--confirm", "2s"]);
     assert_eq!(good(&made), "NetworkPolicy/shop/web restored\n");
-    assert!(String::from_utf8_lossy(&made.stderr).contains("is taken back in 2 s"), "{made:?}");
-    world.until("it is taken back", |world| world.order("web") == Some(2));
+    assert!(String::from_utf8_lossy(&made.stderr).contains("is rolled back in 2 s"), "{made:?}");
+    world.until("it is rolled back", |world| world.order("web") == Some(2));
 
-    // What is done for good waits for nothing.
+    // A rollback without `--confirm` does not wait.
     world.until("that is known", |world| !world.tortie(&["confirm", "--status"]).status.success());
     world.until("the history knows it", |world| world.tortie(&["rollback", "1"]).status.success());
     let status = world.tortie(&["confirm", "--status", "-o", "json"]);
@@ -258,7 +262,8 @@ fn all_goes_back_or_nothing() {
     world.until_there_are(2);
     world.delete("tier", "platform");
     world.until_there_are(3);
-    // What is kept of one of them is gone, so that the other must not go back alone.
+    // The recorded text of one resource is missing, so that the other one must not be rolled back
+    // alone.
     let history = fs::read_dir(world.state_dir().join("history")).unwrap().next().unwrap().unwrap().path();
     for text in fs::read_dir(history.join("texts")).unwrap() {
         let text = text.unwrap().path();
@@ -274,14 +279,14 @@ fn all_goes_back_or_nothing() {
 #[test]
 fn another_etcd_at_the_same_place_is_a_change_like_any_other() {
     let mut world = World::new(&policy("web", "default", 1));
-    // By its count of changes the other one is told from this one.
+    // The number of changes distinguishes the two clusters.
     for _ in 0..20 {
         world.etcd.put("/calico/resources/v3/projectcalico.org/gadgets/x", "{}").unwrap();
     }
     world.apply(&policy("web", "default", 2));
     world.until_there_are(2);
     let second = world.everything();
-    // As if an older snapshot had been restored, under the agent's feet.
+    // As if an older snapshot had been restored while the agent runs.
     world.etcd.kill(0);
     fs::remove_dir_all(world.etcd.folder().join("m0")).unwrap();
     world.etcd.restart(0).unwrap();

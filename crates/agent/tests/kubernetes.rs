@@ -1,4 +1,4 @@
-//! The API server of Kubernetes as the datastore of the program.
+//! The API server of Kubernetes as the datastore.
 #![cfg(feature = "kubernetes")]
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "the test runs the program")]
 
@@ -58,7 +58,7 @@ fn render(datastore: &str) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// A server with these objects, and the datastore's URL.
+/// Returns a server with these objects, and the datastore's URL.
 fn cluster() -> (ApiServer, String) {
     let server = ApiServer::start().expect("a port");
     server.install_calico("crd.projectcalico.org", "v1");
@@ -107,7 +107,7 @@ fn answers_name_the_versions_of_all_objects_that_decide() {
     let namespace = version("v1", "Namespace", "", "shop");
     let whole: Value =
         serde_json::from_str(&trace(&["--from", "shop/web", "--to", "shop/db", "--port", "80", "-o", "json"])).unwrap();
-    // The source is governed by the guard alone, and lets the packet out by its namespace's profile.
+    // Only the guard selects the source; the profile of its namespace allows the packet.
     let first = &whole["legs"][0];
     assert_eq!((&first["endpointPosition"], &first["position"]), (&pod, &namespace), "{whole:#}");
     assert_eq!(whole["legs"][1]["endpointPosition"], version("v1", "Pod", "shop", "db"));
@@ -167,7 +167,7 @@ fn what_lasts_is_not_waited_for() {
         assert!(begin.elapsed() < Duration::from_secs(60), "{complaint}");
     };
     let (server, url) = cluster();
-    // There may be others, which would pass.
+    // Besides final errors there may be temporary ones.
     server.fail(On::List, "namespaces", Fault::TooManyRequests(30), usize::MAX);
     server.fail(On::List, "pods", Fault::Forbidden, usize::MAX);
     hopeless(&url, "tortie: pods: ");
@@ -193,7 +193,7 @@ fn commit(url: &str, args: &[&str]) -> Output {
     tortie.args(["staged", "commit", "--datastore", url]).args(args).output().expect("the program runs")
 }
 
-/// What was done, as `resource outcome`.
+/// Returns the changes, as `resource outcome`.
 fn committed(url: &str, name: &str) -> Vec<String> {
     let output = commit(url, &[name, "-o", "json"]);
     assert!(output.status.success(), "{output:?}");
@@ -224,7 +224,7 @@ fn staged_policies_are_put_in_force() {
     assert_ne!(stored["creationTimestamp"], "2020-01-01T00:00:00Z", "what is of the staged one alone is left out");
     assert!(server.get(CRD, "StagedNetworkPolicy", "shop", "default.db").is_none());
 
-    // The one that is there is replaced under the name that it has, and is the same object.
+    // An existing policy is replaced under its existing name, and stays the same object.
     server.delete(CRD, "NetworkPolicy", "shop", "db");
     let older = json!({"projectcalico.org/metadata": "{}"});
     server.apply(staged("NetworkPolicy", "default.db", &older, &json!({"order": 1, "selector": "all()"})));
@@ -234,7 +234,7 @@ fn staged_policies_are_put_in_force() {
     let policy = server.get(CRD, "NetworkPolicy", "shop", "default.db").expect("the policy");
     assert_eq!((&policy["spec"]["order"], &policy["metadata"]["uid"]), (&json!(8), &uid));
 
-    // One that asks for it goes.
+    // A staged policy with this action deletes the enforced one.
     server.apply(staged("StagedNetworkPolicy", "default.db", &kept, &json!({"stagedAction": "Delete"})));
     assert_eq!(committed(&url, "shop/db"), ["NetworkPolicy/shop/db deleted", "StagedNetworkPolicy/shop/db deleted"]);
     assert!(server.get(CRD, "NetworkPolicy", "shop", "default.db").is_none());
@@ -265,7 +265,7 @@ fn what_cannot_be_put_in_force_changes_nothing() {
         assert!(output.status.code() == Some(code) && said.contains(why), "{args:?}: {output:?}");
     }
     assert!(server.get(CRD, "NetworkPolicy", "shop", "db").is_none());
-    // A staged policy that stays is told of, since what it says is in force by then.
+    // A staged policy that remains is reported, since its rules are in force by then.
     server.apply(staged("StagedNetworkPolicy", "db", &json!({}), &json!({"selector": "all()"})));
     server.fail(On::Write, "stagednetworkpolicies", Fault::Forbidden, 1);
     let output = commit(&url, &["shop/db", "-o", "json"]);

@@ -1,4 +1,4 @@
-//! `tortie map` as its users meet it.
+//! `tortie map`, as its users run it.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs the program")]
 
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// What is printed, what goes wrong, and the exit code.
+/// Returns standard output, standard error and the exit code.
 fn said(folder: &Path, arguments: &[&str]) -> (String, String, i32) {
     let output = Command::new(env!("CARGO_BIN_EXE_tortie"))
         .arg("map")
@@ -37,7 +37,7 @@ fn the_demo_for_graphviz() {
 #[test]
 fn the_demo_as_a_picture() {
     let svg = drawn(&["-o", "svg"]);
-    // The style is kept with its source.
+    // The style is not part of the snapshot.
     let (before, rest) = svg.split_once("<style>").unwrap();
     let (_, after) = rest.split_once("</style>").unwrap();
     insta::assert_snapshot!("demo.svg", format!("{before}{after}"));

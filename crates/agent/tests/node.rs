@@ -1,4 +1,4 @@
-//! The agent on a real kernel, in namespaces of its own.
+//! The agent on a real kernel, in separate namespaces.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs the program on the kernel")]
 
 mod node {
@@ -93,7 +93,8 @@ tortie_lab::kernel_test! {
             node.shell(&format!("iptables-{backend} -F FORWARD"));
             node.shell(&format!("iptables-{backend} -F cali-from-wl-dispatch"));
             node.shell(&format!("ip6tables-{backend} -t raw -D PREROUTING 1"));
-            // Any change makes the agent read before it writes; without one the periodic checks would find it as well.
+            // Any change makes the agent read before it writes; without one, the periodic checks
+            // find the difference as well.
             node.write("friend.yaml", FRIEND);
             node.until("the friend is let in and the damage is repaired", |state| {
                 state.contains("10.65.9.9") && good.lines().filter(|line| line.starts_with("-A")).all(|l| state.contains(l))
@@ -198,16 +199,16 @@ tortie_lab::kernel_test! {
             }
             node.start();
             node.write("information.yaml", &information(false));
-            node.until_readiness("503", |answer| answer.contains("the datastore says that it is not ready"));
+            node.until_readiness("503", |answer| answer.contains("the datastore reports that it is not ready"));
             let good = node.kernel_state();
             node.write("friend.yaml", FRIEND);
             node.shell("iptables-nft -F cali-from-wl-dispatch");
             node.until("the damage is repaired", |state| state == good);
             assert!(node.get(9099, "/liveness").contains("200"));
-            // Nor does it take a start: nothing is torn down, and nothing that is new enforced.
+            // A start changes nothing either: no state is removed, and no new policy enforced.
             node.stop(Signal::TERM);
             node.spawn();
-            node.until_readiness("503", |answer| answer.contains("the datastore says that it is not ready"));
+            node.until_readiness("503", |answer| answer.contains("the datastore reports that it is not ready"));
             assert_eq!(node.kernel_state(), good);
             node.write("information.yaml", &information(true));
             node.until("the friend is let in", |state| state.contains("10.65.9.9"));
@@ -257,7 +258,7 @@ tortie_lab::kernel_test! {
         assert_eq!(node.wait().code(), Some(1));
         assert!(node.log().contains("NetworkPolicy/shop/from-friends"), "{}", node.log());
         assert!(!node.kernel_state().contains("cali"));
-        // What ends the program is a line like the others.
+        // The error that ends the program is a log line like the others.
         let last: serde_json::Value = serde_json::from_str(node.log().lines().last().unwrap()).unwrap();
         assert_eq!(last["level"], "ERROR", "{last}");
     }
@@ -281,7 +282,8 @@ tortie_lab::kernel_test! {
             node.cleanup();
             fs::remove_file(node.manifests().join("friend.yaml")).unwrap();
             node.start();
-            // What is missing at the start may be on its way back, and is kept for a while.
+            // An object that is missing at the start may be about to return, and stays in force for
+            // a while.
             node.until("the friend is gone", |state| state == alone);
         }
     }
@@ -321,7 +323,7 @@ tortie_lab::kernel_test! {
     }
 }
 
-/// Whether a process runs; one that only waits for somebody to ask how it ended does not.
+/// Reports whether a process runs; a zombie does not.
 fn is_alive(process: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))

@@ -1,4 +1,5 @@
-//! Three nodes, each with an agent, and their pods: over VXLAN they reach each other as far as policy lets them.
+//! Three nodes, each with an agent, and their pods: over VXLAN they reach each other as policy
+//! allows.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs the program on the kernel")]
 
 mod overlay {
@@ -18,7 +19,7 @@ tortie_lab::kernel_test! {
         until_connected(cluster, "at the start");
         assert!(leads_by(cluster, 0, 1) == Way::Tunnel, "{}", cluster.describe());
 
-        // What was removed by hand comes back.
+        // Tunnels that an operator deletes are restored.
         for node in [0, 1] {
             cluster.node(node).shell("ip link del vxlan.calico").unwrap();
             cluster.node(node).shell("ip link set vxlan-v6.calico down").unwrap();
@@ -28,7 +29,7 @@ tortie_lab::kernel_test! {
         cluster.node(0).shell("ip link del vxlan.calico").unwrap();
         until_connected(cluster, "after a forwarding entry and the tunnel were deleted");
 
-        // A killed agent leaves everything in force, and the next finds it so.
+        // A killed agent leaves everything in force, and the next one finds it unchanged.
         cluster.stop(1, Signal::KILL).unwrap();
         until_connected(cluster, "while an agent is dead");
         let index = cluster.shell(1, "cat /sys/class/net/vxlan.calico/ifindex");
@@ -36,7 +37,7 @@ tortie_lab::kernel_test! {
         until_connected(cluster, "after an agent was killed");
         assert_eq!(cluster.shell(1, "cat /sys/class/net/vxlan.calico/ifindex"), index, "the tunnel was made afresh");
 
-        // A node moves to another address.
+        // The address of a node changes.
         cluster.readdress(2, 33).unwrap();
         until_connected(cluster, "after a node was readdressed");
 
@@ -49,7 +50,7 @@ tortie_lab::kernel_test! {
         cluster.tell().unwrap();
         until(cluster, "routes go through the tunnel", |cluster| leads_by(cluster, 0, 1) == Way::Tunnel);
 
-        // A node goes.
+        // A node is removed.
         cluster.remove(2).unwrap();
         until(cluster, "nothing leads to a node that is gone", |cluster| {
             let state = cluster.shell(0, "ip route; ip -6 route; bridge fdb; ip neigh show nud permanent; ip -6 neigh show nud permanent");
@@ -70,7 +71,7 @@ tortie_lab::kernel_test! {
         cluster.start_all().unwrap();
         until_connected(cluster, "with what was dumped");
         let routes = cluster.shell(0, "ip route; ip -6 route");
-        // The pod of another node than its block's is reached there.
+        // A pod on another node than that of its IPAM block is reached on its own node.
         for route in [
             "10.66.2.64/26 via 10.66.2.64 dev vxlan.calico",
             "10.66.2.90 via 10.66.3.64 dev vxlan.calico",
@@ -85,7 +86,7 @@ tortie_lab::kernel_test! {
         let cluster = &mut new(&[0, 0, 1], Encapsulation::CrossSubnet);
         cluster.start_all().unwrap();
         until_connected(cluster, "with a router between subnets");
-        // The router knows no pods: what it carries between them is in tunnels.
+        // The router knows no pods, so that packets between the subnets need tunnels.
         for (from, to, is_tunnelled) in [(0, 1, false), (1, 0, false), (0, 2, true), (2, 0, true), (2, 1, true)] {
             assert_eq!(leads_by(cluster, from, to), if is_tunnelled { Way::Tunnel } else { Way::Parent }, "{from} to {to}");
         }

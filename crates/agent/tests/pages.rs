@@ -1,4 +1,4 @@
-//! Pages that commands make, in a real browser: what happens when somebody clicks.
+//! Pages that commands make, in a real browser: effects of clicks and keys.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs programs")]
 
 use std::fs;
@@ -21,8 +21,8 @@ fn tortie(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a browser makes of a page after a script has done something on it. What the page asks for elsewhere is counted, and what
-/// goes wrong in it fails the test.
+/// Returns the DOM of a page after a script has run on it. The test fails if the page requests
+/// anything from elsewhere, or if a script error occurs.
 fn browse(page: &str, script: &str) -> String {
     let folder = TempDir::new().unwrap();
     let report = "document.body.dataset.requests = performance.getEntriesByType('resource').length;";
@@ -43,7 +43,7 @@ fn browse(page: &str, script: &str) -> String {
     dom
 }
 
-/// Without a network, even if the page asked for something.
+/// Returns a browser without network access.
 fn chromium(folder: &Path) -> Command {
     let mut command = Command::new("chromium");
     command
@@ -56,7 +56,7 @@ fn chromium(folder: &Path) -> Command {
     command
 }
 
-/// What stands beside the picture, without markup.
+/// Returns the text beside the picture, without markup.
 fn details(dom: &str) -> String {
     let (_, aside) = dom.split_once("<aside").unwrap();
     let (aside, _) = aside.split_once("</aside>").unwrap();
@@ -72,7 +72,8 @@ fn demo() -> String {
     tortie(&["map", "--datastore", "file:examples/demo"])
 }
 
-/// The element of an edge or node of the picture that is shown, by what its tooltip begins with.
+/// Script that finds the element of an edge or node in the shown picture by the beginning of its
+/// tooltip.
 const FIND: &str = "
 const find = (kind, text) => [...document.querySelectorAll(`.picture:not([hidden]) [data-${kind}]`)]
   .find((element) => element.querySelector('title')?.textContent.startsWith(text));
@@ -85,7 +86,7 @@ fn a_click_on_a_line_tells_the_deciding_rule() {
     let details = details(&dom);
     assert!(details.starts_with("data-") || details.contains("shop/api → shop/db tcp 5432"), "{details}");
     let rule = "NetworkPolicy/shop/db-clients, ingress rule 0, tier default: examples/demo/policy-db.yaml:11:7";
-    assert!(details.contains(&format!("ingress of shop/db, let through by {rule}")), "{details}");
+    assert!(details.contains(&format!("ingress of shop/db, allowed by {rule}")), "{details}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `tortie plan` and `tortie diff` as their users meet them.
+//! `tortie plan` and `tortie diff`, as their users run them.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs the program")]
 
 use std::fs;
@@ -38,7 +38,7 @@ metadata: {name: n1, labels: {role: edge}, annotations: {projectcalico.org/IPv4A
 status: {addresses: [{type: InternalIP, address: 192.168.0.1}]}
 "#;
 
-/// Line 9 lets the web servers in, and line 11 nobody.
+/// Line 9 allows the web servers, and line 11 allows no pod.
 const POLICY: &str = r#"
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -81,7 +81,7 @@ fn tortie(folder: &Path, arguments: &[&str], input: &str) -> Output {
     program.wait_with_output().unwrap()
 }
 
-/// What is printed, with its exit code.
+/// Returns the output and the exit code.
 fn said(folder: &Path, arguments: &[&str], input: &str) -> (String, i32) {
     let output = tortie(folder, arguments, input);
     let errors = String::from_utf8(output.stderr).unwrap();
@@ -97,7 +97,7 @@ fn a_policy_closes_what_it_does_not_allow() {
 objects
   + policy KubernetesNetworkPolicy/shop/db
 findings
-  ! KubernetesNetworkPolicy/shop/db, ingress rule 1 selects nothing that there is: policy.yaml:11:7
+  ! KubernetesNetworkPolicy/shop/db, ingress rule 1 selects nothing that exists: policy.yaml:11:7
 connections
   - closed  everything outside -> shop/db: everything
             ingress, by the end of tier default: its policies apply, and no rule of them matches (before: profile kns.shop, ingress rule 0)
@@ -108,7 +108,7 @@ programmed on nodes: IP sets: 2 written; policies and profiles: 1 written; endpo
     let arguments = ["plan", "--datastore", "file:cluster.yaml", "-f", "policy.yaml"];
     assert_eq!(said(folder.path(), &arguments, ""), (expected.to_owned(), 2));
 
-    // The other way round when it is deleted.
+    // The reverse when the policy is deleted.
     let both = ["plan", "--datastore", "file:.", "--delete", "-f", "policy.yaml"];
     let (text, code) = said(folder.path(), &both, "");
     assert!(text.contains("+ opened  everything outside -> shop/db: everything\n"), "{text}");
@@ -181,15 +181,15 @@ fn an_invalid_change_is_not_planned() {
 fn a_host_endpoint_that_closes_its_management_port_is_named() {
     let folder = folder(&[("cluster.yaml", CLUSTER)]);
     let (text, code) = said(folder.path(), &PLAN, HOST);
-    // SSH is a failsafe port; nothing else comes in without a policy.
-    assert!(!text.contains("does not get in"), "{text}");
+    // SSH is a failsafe port; other packets are denied without a policy.
+    assert!(!text.contains("no longer accepts"), "{text}");
     assert!(text.contains("- closed  edge, ingress, own traffic, anywhere: "), "{text}");
     assert_eq!(code, 2);
     let (text, _) = said(folder.path(), &[&PLAN[..], &["--management-port", "2222"]].concat(), HOST);
-    assert!(text.contains("! TCP 2222 does not get in by host endpoint edge any more from anywhere\n"), "{text}");
+    assert!(text.contains("! host endpoint edge no longer accepts TCP 2222 from anywhere\n"), "{text}");
 }
 
-/// A node's own failsafe ports, and those of all others.
+/// Returns a `FelixConfiguration` with these failsafe ports.
 fn felix(name: &str, inbound: &str) -> String {
     format!(
         "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {{name: {name}}}\n\
@@ -205,19 +205,19 @@ fn failsafe_ports_of_a_node_and_changes_of_them_are_heeded() {
     let plan = |arguments: &[&str], input: &str| {
         said(folder.path(), &[&["plan", "--datastore", "file:.", "-f", "-"][..], arguments].concat(), input)
     };
-    // The endpoint is on the node whose failsafe port is another one.
+    // The endpoint is on the node with another failsafe port.
     fs::remove_file(folder.path().join("host.yaml")).unwrap();
     let (text, _) = plan(&[], HOST);
-    assert!(text.contains("! TCP 22 does not get in by host endpoint edge any more from anywhere\n"), "{text}");
+    assert!(text.contains("! host endpoint edge no longer accepts TCP 22 from anywhere\n"), "{text}");
     let (text, _) = plan(&["--management-port", "2222"], HOST);
-    assert!(!text.contains("does not get in"), "{text}");
+    assert!(!text.contains("no longer accepts"), "{text}");
     let (text, _) = plan(&[], &HOST.replace("node: n1", "node: n2"));
-    assert!(!text.contains("does not get in"), "{text}");
+    assert!(!text.contains("no longer accepts"), "{text}");
 
-    // Without policy it is the failsafe ports that let anything in, so that a change of them is told.
+    // Without policy, only failsafe ports accept packets, so that a change of them is reported.
     fs::write(folder.path().join("host.yaml"), HOST).unwrap();
     let (text, code) = plan(&["--management-port", "2222"], &felix("node.n1", &port(22)));
-    assert!(text.contains("! TCP 2222 does not get in by host endpoint edge any more from anywhere\n"), "{text}");
+    assert!(text.contains("! host endpoint edge no longer accepts TCP 2222 from anywhere\n"), "{text}");
     assert!(text.contains("+ opened  edge, ingress, own traffic, anywhere: TCP 22\n"), "{text}");
     assert_eq!(code, 2);
     let (text, _) = plan(&[], &felix("default", &port(80)));
@@ -238,7 +238,7 @@ fn what_pods_of_single_nodes_may_send_of_tunnels_is_heeded() {
     let (text, _) = said(folder.path(), &PLAN, &own("allowIPIPPacketsFromWorkloads: true"));
     assert!(text.contains("+ opened  shop/web-1 -> anywhere: IP-in-IP\n"), "{text}");
 
-    // Where the port is another already, a policy closes other packets.
+    // If the port differs before the change, a policy closes other packets.
     fs::write(folder.path().join("felix.yaml"), own("vxlanPort: 4790")).unwrap();
     let (text, _) = said(folder.path(), &["plan", "--datastore", "file:.", "-f", "-"], POLICY);
     assert!(text.contains("- closed  shop/web-1 -> shop/db: everything but IP-in-IP, TCP 5432, UDP 4790\n"), "{text}");
@@ -252,7 +252,7 @@ fn two_directories_are_compared() {
     let after = folder(&[("all.yaml", &format!("{CLUSTER}---{open}"))]);
     let [one, two] = [&before, &after].map(|folder| folder.path().to_str().unwrap());
     let (text, code) = said(before.path(), &["diff", one, two], "");
-    // The only pod that the rule lets in now is the one itself, which it has always reached.
+    // The rule newly allows only the pod itself, which it has always reached.
     assert!(text.contains("no connection opens or closes"), "{text}");
     assert_eq!(code, 2);
     assert_eq!(said(before.path(), &["diff", two, two], ""), ("nothing changes\n".to_owned(), 0));
@@ -262,7 +262,7 @@ fn two_directories_are_compared() {
     assert_eq!(code, 2);
 }
 
-/// The same policy as the controller writes it into Calico's own etcd.
+/// The same policy in etcd, as the controller writes it.
 const POLICY_IN_ETCD: &str = r#"
 apiVersion: projectcalico.org/v3
 kind: NetworkPolicy
@@ -309,7 +309,7 @@ fn what_changes_on_a_node_is_told_line_by_line() {
     assert!(node.contains("-m multiport --destination-ports 5432"), "{node}");
     assert_eq!(code, 2);
 
-    // A rule alone that is another one.
+    // Only a rule changes.
     fs::write(folder.path().join("cluster.yaml"), format!("{CLUSTER}---{POLICY}")).unwrap();
     let other = POLICY.replace("port: 5432", "port: 5433");
     let (text, _) = said(folder.path(), &[&PLAN[..], &["--node", "n2", "-o", "json"]].concat(), &other);
@@ -323,7 +323,7 @@ fn what_changes_on_a_node_is_told_line_by_line() {
         assert!(added[0].as_str().unwrap().contains("5433") && removed[0].as_str().unwrap().contains("5432"), "{part}");
     }
 
-    // A node without pods that it is about.
+    // A node without pods that the policy selects.
     let (text, _) = said(folder.path(), &[&PLAN[..], &["--node", "n1"]].concat(), &other);
     assert!(text.ends_with("on node n1\n  nothing\n"), "{text}");
 }
@@ -347,7 +347,7 @@ fn annotations_tell_what_host_endpoints_let_through() {
     assert!(text.contains("::notice::closed: host endpoint edge, egress, own traffic, anywhere: "), "{text}");
     assert_eq!(code, 2);
 
-    // Its policy has places that are annotated.
+    // The policy of a host endpoint is annotated.
     let policy = "\
 apiVersion: projectcalico.org/v3
 kind: GlobalNetworkPolicy
@@ -377,10 +377,10 @@ kind: GlobalNetworkPolicy
 metadata: {name: edge}
 spec: {selector: role == 'edge', applyOnForward: true, types: [Egress], egress: [{action: Allow, protocol: TCP}]}
 ";
-    let note = "what host endpoints stop of forwarded packets counts for the connections of pods, too";
+    let note = "policy of host endpoints for forwarded packets applies to connections of pods, too";
     let (text, _) = said(folder.path(), &PLAN, policy);
     assert!(text.contains("- closed  edge, egress, forwarded, anywhere: "), "{text}");
-    // What pods send each other may be in a tunnel at this interface.
+    // Packets between pods may be in a tunnel at this interface.
     let closed = "  - closed  shop/web-1 -> everything outside, but not on the same node: everything but IP-in-IP, TCP";
     assert!(text.contains(closed), "{text}");
     let by = "            egress at the node's host endpoint (forwarded), by the end of tier default: ";
@@ -406,12 +406,12 @@ spec: {selector: role == 'edge', applyOnForward: true, types: [Egress], egress: 
     fs::write(folder.path().join("cluster.yaml"), format!("{CLUSTER}---\n{all}")).unwrap();
     let (text, _) = said(folder.path(), &PLAN, policy);
     assert!(text.contains("- closed  shop/web-1 -> shop/db, shop/web-2 (2 pods): "), "{text}");
-    // Without such changes there is nothing to say.
+    // Without such changes there is no note.
     let (text, _) = said(folder.path(), &PLAN, &policy.replace("applyOnForward: true, ", ""));
     assert!(text.contains("own traffic") && !text.contains("note:"), "{text}");
 }
 
-/// What `plan` says of a policy, kinds of findings with their texts and rules.
+/// Returns the findings of `plan` on a policy: their kinds, texts and rules.
 fn findings(policy: &str) -> Vec<(String, String, Value)> {
     let folder = folder(&[("cluster.yaml", CLUSTER)]);
     let (text, code) = said(folder.path(), &[&PLAN[..], &["-o", "json"]].concat(), policy);
@@ -445,7 +445,7 @@ fn policies_and_rules_that_others_decide_before_are_named() {
     let kinds: Vec<(&str, &str)> = found.iter().map(|(kind, text, _)| (&**kind, &**text)).collect();
     assert_eq!(kinds, [("shadowed", "NetworkPolicy/shop/second has no effect: others decide before its rules")]);
 
-    // A packet is logged, and so the policy comes to something, if not all of it.
+    // A log rule has an effect, so that only the other rules have none.
     let second = "{action: Log, protocol: SCTP}, {action: Allow, protocol: TCP}, {action: Pass, protocol: UDP}";
     let found = findings(&format!("{first}{}", policy("second", 2, "app == 'db'", second)));
     let kinds: Vec<(&str, &str)> = found.iter().map(|(kind, text, _)| (&**kind, &**text)).collect();
@@ -455,7 +455,7 @@ fn policies_and_rules_that_others_decide_before_are_named() {
     assert_eq!(kinds, [("rule-shadowed", &*told(1)), ("rule-shadowed", &*told(2))]);
     assert_eq!(found[0].2, "stdin:9:102", "{found:?}");
 
-    // Other pods are what it is for.
+    // The second policy selects other pods as well.
     let found = findings(&format!("{first}{}", policy("second", 2, "all()", second)));
     assert_eq!(found, []);
 }
@@ -534,7 +534,7 @@ metadata:
     config.projectcalico.org/PolicyTableGroupMemoryMB: '1'
 ";
 
-/// A network set of so many addresses.
+/// Returns a network set with this number of addresses.
 fn addresses(count: u32) -> String {
     let nets: String = (0..count).map(|n| format!("10.9.{}.{}/32,", n / 250, n % 250)).collect();
     format!(
@@ -573,7 +573,7 @@ fn a_layout_that_nodes_refuse_is_told_by_the_change_that_causes_it() {
     // Layouts that were over the bound before the change are not reported.
     let large = format!("{CLUSTER}---\n{policy}---\n{}---\n{FAST}", addresses(4_000));
     assert_eq!(over(&large, &addresses(4_001)), 0);
-    // Nodes that are configured otherwise.
+    // Nodes with another configuration.
     let large = format!("{CLUSTER}---\n{policy}---\n{}", addresses(4_000));
     assert_eq!(over(&large, FAST), 1);
 }

@@ -1,4 +1,5 @@
-//! A workload follows its policy while the agent that tells it enforces the same on a real kernel.
+//! A workload follows its policy through the agent, which enforces the same policy on a real
+//! kernel.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs the program on the kernel")]
 
 #[path = "node/agent.rs"]
@@ -62,7 +63,7 @@ fn friend(address: &str) -> String {
     )
 }
 
-/// What the CSI driver does for a pod. Returns where the socket will be.
+/// Does the work of the CSI driver for a pod. Returns the future path of the socket.
 fn volume(prefix: &Path, pod: &str) -> PathBuf {
     let folder = prefix.join("mount").join(format!("csi-{pod}"));
     fs::create_dir_all(&folder).unwrap();
@@ -92,7 +93,7 @@ impl Client {
         Self { runtime, stream }
     }
 
-    /// What comes up to something like this.
+    /// Returns the messages up to the first one that matches.
     fn up_to(&mut self, is_last: impl Fn(&Payload) -> bool) -> Vec<Payload> {
         let mut all = Vec::new();
         while all.last().is_none_or(|payload| !is_last(payload)) {
@@ -145,7 +146,7 @@ tortie_lab::kernel_test! {
         };
         web.up_to(has_member("10.65.9.9/32"));
 
-        // The session restarts, and the client stays.
+        // The session restarts, and the client stays connected.
         let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: \
                      {iptablesFilterDenyAction: Reject}\n";
         node.write("felix.yaml", felix);

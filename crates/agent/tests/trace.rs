@@ -1,4 +1,4 @@
-//! `tortie trace` as its users meet it.
+//! `tortie trace`, as its users run it.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs the program")]
 
 use std::fs;
@@ -36,7 +36,7 @@ metadata: {name: n2, annotations: {projectcalico.org/IPv4Address: 192.168.0.2/24
 status: {addresses: [{type: InternalIP, address: 192.168.0.2}]}
 "#;
 
-/// Lines 9 and 10 allow two things, and line 11 one.
+/// The rule in line 9 allows two peers, and the one in line 11 allows one.
 const POLICY: &str = r#"
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -71,12 +71,12 @@ impl Cluster {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // Questions that are wrong end the program before it reads.
+        // Invalid questions end the program before it reads.
         drop(child.stdin.take().unwrap().write_all(input.as_bytes()));
         child.wait_with_output().unwrap()
     }
 
-    /// The exit code, and what was said, with the folder's name left out.
+    /// Returns the exit code and the output, without the name of the folder.
     fn ask(&self, args: &[&str]) -> (i32, String) {
         let output = self.trace(args, "");
         let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
@@ -145,7 +145,7 @@ fn a_service_is_asked_about_by_its_backends() {
     assert_eq!(whole["backends"][1]["verdict"], "allow");
 }
 
-/// A Service that is reached by addresses of every kind, and whose backend lets one node in.
+/// A Service with addresses of every kind, whose backend accepts one node.
 const REACHED: &str = r#"
 apiVersion: v1
 kind: Service
@@ -196,7 +196,7 @@ fn a_service_is_asked_about_by_each_of_its_addresses() {
         assert!(said.starts_with("denied at 1 of 1 backends of service shop/store 80\n10.0.2.2 5432\n"), "{said}");
         assert!(ask("192.0.2.9", address, "81").1.contains("service shop/store has no port 81"));
     }
-    // By a port of the other node it comes from that node.
+    // By a node port of another node, the packet comes from that node.
     for to in ["192.168.0.1", "node:n1"] {
         let (code, said) = ask("192.0.2.9", to, "30080");
         assert_eq!(code, 0, "{said}");
@@ -205,7 +205,7 @@ fn a_service_is_asked_about_by_each_of_its_addresses() {
             said.contains("allowed at shop/db on n2, ingress, by NetworkPolicy/shop/only-n1, ingress rule 0"),
             "{said}"
         );
-        // What that node says of it before it translates it counts.
+        // The node's verdict before the translation counts.
         let (code, said) = ask("192.0.2.66", to, "30080");
         assert_eq!(code, 3, "{said}");
         let by =
@@ -279,7 +279,7 @@ fn a_network_set_is_asked_about_by_what_policies_tell_apart() {
     let cluster = Cluster::new(&[("partners.yaml", PARTNERS)]);
     let (code, said) = cluster.ask(&["--from", "networkset:partners", "--to", "shop/web", "--port", "80"]);
     assert_eq!(code, 3, "{said}");
-    // What is banned by nobody is allowed as the rest of its network is.
+    // Addresses that no policy bans are allowed as the rest of their network.
     let lines: Vec<&str> = said.lines().skip(1).filter(|line| !line.contains(" at ")).collect();
     assert_eq!(lines, ["192.0.2.0/24", "  allowed", "192.0.2.64/27", "198.51.100.0/24", "  allowed"], "{said}");
     assert!(said.starts_with("denied for 1 of 3 networks of network set partners\n"), "{said}");
@@ -407,7 +407,7 @@ nonsense
     assert!(answers[5]["error"].is_string());
 }
 
-/// A staged policy says what it would do, and does nothing.
+/// A staged policy is shown with its verdict, and has no effect.
 #[test]
 fn staged_policies_are_shown_without_effect() {
     let staged = r"
@@ -447,7 +447,8 @@ spec: {defaultEndpointToHostAction: Accept}
     assert_eq!((code, &*said), (3, "denied at shop/db to its node on n2, egress, by DefaultEndpointToHostAction\n"));
 }
 
-/// What is wrong with the input is said, and the rest decides; of two files with one policy the first counts.
+/// Errors in the input are reported, and the rest decides. Of two files with one policy the first
+/// one counts.
 #[test]
 fn answers_are_those_of_what_is_enforced() {
     let open = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {namespace: shop, name: db}\n\

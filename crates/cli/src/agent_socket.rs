@@ -1,4 +1,4 @@
-//! What commands that ask the running agent have in common.
+//! Arguments and calls that commands share which query the running agent.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use super::output::Output;
 use tortie_node::local_api::{Client, ClientError, DEFAULT_SOCKET};
 use tortie_telemetry::escape;
 
-/// Whom to ask, and how to answer.
+/// Socket of the agent, and output format.
 #[derive(Debug, clap::Args)]
 pub(super) struct AskArgs {
-    /// The socket of the agent; see `tortie run --socket`
+    /// Socket of the agent; see `tortie run --socket`
     #[arg(long, value_name = "FILE", env = "TORTIE_SOCKET", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
-    /// How to answer
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -32,7 +32,7 @@ impl AskArgs {
         self.answer(client.call(method, parameters))
     }
 
-    /// The same without parameters; `None` if no agent runs.
+    /// Calls a method without parameters; returns `None` if no agent runs.
     pub(super) fn ask_if_there<T: DeserializeOwned>(&self, method: &str) -> Result<Option<T>, Failure> {
         match Client::connect(&self.socket) {
             Err(ClientError::NoAgent { .. }) => Ok(None),
@@ -41,7 +41,8 @@ impl AskArgs {
         }
     }
 
-    /// Reads an answer. For people, its texts are escaped here, as a line end in one of them would begin a line of a table.
+    /// Parses an answer. For tables its texts are escaped here, as a line end in one of them would
+    /// begin a new line of the table.
     fn answer<T: DeserializeOwned>(&self, answer: Result<Value, ClientError>) -> Result<T, Failure> {
         let mut answer = answer.map_err(Failure::failed)?;
         if self.output == Output::Table {
@@ -50,7 +51,7 @@ impl AskArgs {
         serde_json::from_value(answer).map_err(|error| Failure::failed(ClientError::Unreadable(error)))
     }
 
-    /// Prints what was made of answers.
+    /// Prints a value that was made from answers.
     pub(super) fn print_value(
         &self,
         whole: impl FnOnce() -> Value,

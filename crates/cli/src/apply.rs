@@ -7,14 +7,16 @@ use super::write_args::WriteArgs;
 
 /// Write resources into etcd or Kubernetes, as calicoctl does.
 ///
-/// Validates everything first, and writes nothing if there is an error; each problem is printed on standard error as
-/// `file:line:column: kind/name: field.path: what`. Then creates each resource, or replaces the one that is there. A
-/// resource with a resourceVersion replaces that version only: if somebody else has changed or deleted it since, that is an
-/// error. Tiers go first. Ends with exit code 1 if anything was not written. With --confirm the change is taken back unless
-/// `tortie confirm` comes in time; --dry-run says what would be done.
+/// Validates everything first, and writes nothing if there is an error. Each problem is printed on
+/// standard error as `file:line:column: kind/name: field.path: message`. Then creates each
+/// resource, or replaces the existing one. A resource with a resourceVersion replaces that version
+/// only: a change or deletion since then is an error. Tiers are written first. Exits with 1 if
+/// anything was not written. With --confirm the change is rolled back unless `tortie confirm` comes
+/// in time; --dry-run shows the changes only.
 ///
-/// In Kubernetes, Calico's resources are custom resources by the API that the server has; NetworkPolicy and the policies of
-/// administrators of Kubernetes are written as well. Everything else, such as namespaces, is for kubectl.
+/// In Kubernetes, Calico's resources are custom resources of the API that the server has.
+/// Kubernetes' NetworkPolicy and cluster-wide policies of administrators are written as well. Use
+/// kubectl for everything else, such as namespaces.
 ///
 /// Examples: tortie apply --datastore etcd://127.0.0.1:2379 -f policies/
 ///           tortie apply --datastore kubernetes: --confirm 60s -f policies/

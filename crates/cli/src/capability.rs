@@ -1,15 +1,15 @@
-//! Whether this process may program the kernel.
+//! Check of the process's capabilities.
 
 use super::Failure;
 
-/// What a process may be allowed to do (`linux/capability.h`).
+/// Linux capability (`linux/capability.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capability {
     /// Network administration.
     NetAdmin = 12,
     /// Raw sockets.
     NetRaw = 13,
-    /// Processes of others.
+    /// Access to processes of other users.
     SysPtrace = 19,
     /// System administration.
     SysAdmin = 21,
@@ -26,7 +26,7 @@ impl Capability {
     }
 }
 
-/// Fails unless this process, and the programs that it starts, have `CAP_NET_ADMIN`.
+/// Fails unless this process and its child processes have `CAP_NET_ADMIN`.
 ///
 /// # Errors
 /// If the process lacks it.
@@ -34,12 +34,13 @@ pub fn require_net_admin(command: &str) -> Result<(), Failure> {
     require(command, &[Capability::NetAdmin])
 }
 
-/// Fails unless this process has these capabilities; the programs that it starts need `CAP_NET_ADMIN` as well.
+/// Fails unless this process has these capabilities. For `CAP_NET_ADMIN`, child processes must have
+/// it as well.
 ///
 /// # Errors
 /// If the process lacks one of them.
 pub fn require(command: &str, capabilities: &[Capability]) -> Result<(), Failure> {
-    // Where there is no /proc, much else will be missed.
+    // Without /proc, much else fails.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let lacks = capabilities.iter().find_map(|of| Some((of.name(), missing(&status, *of)?)));
     match lacks {
@@ -48,7 +49,8 @@ pub fn require(command: &str, capabilities: &[Capability]) -> Result<(), Failure
     }
 }
 
-/// Why this may not be done, by what `/proc/self/status` says.
+/// Returns the reason why a process with this `/proc/self/status` lacks a capability; `None` if it
+/// has it.
 fn missing(status: &str, capability: Capability) -> Option<String> {
     let field = |name| status.lines().find_map(|line: &str| line.strip_prefix(name)?.strip_prefix(':'));
     let has = |set| {
@@ -59,7 +61,7 @@ fn missing(status: &str, capability: Capability) -> Option<String> {
     if has("CapEff") == Some(false) {
         return Some(format!("does not have it, running as user {user}"));
     }
-    // Programs that are started by anybody but root have the ambient capabilities only.
+    // Programs that are started by users other than root have the ambient capabilities only.
     (capability == Capability::NetAdmin && user != "0" && has("CapAmb") == Some(false)).then(|| {
         format!("the programs that it starts do not inherit it from user {user}: run it as root, or make it ambient")
     })

@@ -25,12 +25,14 @@ use tortie_telemetry::escape;
 
 /// Validate manifests.
 ///
-/// Reads every .yaml, .yml and .json file below the given paths as `run` would, `-` from standard input, and prints each
-/// problem on standard error as `file:line:column: kind/name: field.path: what`, with the line that it is in. What is valid
-/// and seldom meant is warned of as well, by a name in brackets: --allow NAME puts up with it. Ends with exit code 1 if
-/// there are errors; warnings, such as kinds that have no effect, leave it at 0.
+/// Reads every .yaml, .yml and .json file below the given paths as `run` would, and standard input
+/// for `-`. Prints each problem on standard error as `file:line:column: kind/name: field.path:
+/// message`, with the line of the file. Also warns of valid objects that are probably mistakes;
+/// each warning has a name in brackets, and --allow NAME suppresses it. Exits with 1 if there are
+/// errors. Warnings, such as kinds that have no effect, leave the exit code at 0.
 ///
-/// Policies that select nothing, or come to nothing, are only looked for if there are endpoints among the manifests.
+/// Looks for policies that select nothing or have no effect only if there are endpoints among the
+/// manifests.
 ///
 /// Example: tortie check examples/demo
 #[derive(Debug, clap::Args)]
@@ -44,32 +46,32 @@ pub(super) struct Args {
     /// Treat warnings as errors.
     #[arg(long)]
     strict: bool,
-    /// Do not warn of these.
+    /// Suppress these warnings.
     #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
     allow: Vec<Lint>,
-    /// How to tell what is wrong; all but `text` print to standard output.
+    /// Output format; all but `text` print to standard output.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-    /// When to use colours.
+    /// Use of colours.
     #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
     color: ColorChoice,
 }
 
-/// How to tell what is wrong.
+/// Output format of problems.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// A list.
+    /// A JSON list.
     Json,
-    /// Annotations of a pull request, as GitHub's workflows print them.
+    /// Annotations of a pull request, for GitHub's workflows.
     Github,
-    /// SARIF 2.1.0, as code scanning takes it.
+    /// SARIF 2.1.0, for code scanning.
     Sarif,
 }
 
-/// Something to tell.
+/// A problem to report.
 #[derive(Debug)]
 struct Found {
     problem: InputProblem,
@@ -80,7 +82,7 @@ struct Found {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let progress = Progress::begin("reading manifests");
     let input = Input::read(&args.paths, args.reach.into())?;
-    progress.step("looking for what is seldom meant");
+    progress.step("looking for probable mistakes");
     let found = find(&input, &args.allow, args.strict)?;
     progress.end();
     match args.output {
@@ -111,7 +113,8 @@ fn print(text: &str) -> Result<(), Failure> {
     super::terminal::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
 }
 
-/// All that is to be said of the manifests, as `run` says it, and what is advised against.
+/// Returns all problems of the manifests: those that `run` reports, and warnings that are not
+/// allowed by name.
 fn find(input: &Input, allowed: &[Lint], strict: bool) -> Result<Vec<Found>, Failure> {
     let mut found: Vec<(Option<Lint>, InputProblem)> = Vec::new();
     let lines = Lines::of(&input.texts);
@@ -130,7 +133,7 @@ fn find(input: &Input, allowed: &[Lint], strict: bool) -> Result<Vec<Found>, Fai
     Ok(judged)
 }
 
-/// Asks of a document that cannot be read whether it is a template yet.
+/// Adds the question whether a document that cannot be parsed is a template.
 fn with_template(mut problem: InputProblem, lines: &Lines<'_>) -> InputProblem {
     if problem.subject.is_empty() && is_template(&problem, lines) {
         problem.problem.what += "; is it a template that is to be rendered first?";
@@ -138,7 +141,7 @@ fn with_template(mut problem: InputProblem, lines: &Lines<'_>) -> InputProblem {
     problem
 }
 
-/// Looks at the beginning of the line only: many problems may be in one long line.
+/// Checks the beginning of the line only, since one long line may have many problems.
 fn is_template(problem: &InputProblem, lines: &Lines<'_>) -> bool {
     let line = problem.file.as_deref().and_then(|file| lines.get(file, problem.problem.position.line));
     let Some(line) = line else { return false };
@@ -146,12 +149,13 @@ fn is_template(problem: &InputProblem, lines: &Lines<'_>) -> bool {
     beginning.contains("{{") || beginning.contains("${")
 }
 
-/// By file, and where in it.
+/// Returns the sort key of a problem: file, and position in it.
 fn place(found: &Found) -> (Option<&Path>, Position) {
     (found.problem.file.as_deref(), found.problem.problem.position)
 }
 
-/// `file:line:column: kind/name: field.path: what`, and what else is to be known of a warning.
+/// Returns `file:line:column: kind/name: field.path: message`, followed by the severity and the
+/// name of a warning.
 fn line(found: &Found) -> String {
     let mut line = found.problem.to_string();
     if found.severity == Severity::Warning {

@@ -1,4 +1,4 @@
-//! Reading a whole cluster, to answer questions about it.
+//! Reading of a whole cluster, for queries about it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use super::directory::{DirectoryArgs, SettleArgs};
 use super::origin::Origins;
 use super::progress::Progress;
 
-/// Where the cluster is described.
+/// Options for reading the cluster state.
 #[derive(Debug, clap::Args)]
 pub(super) struct ClusterArgs {
     #[command(flatten)]
@@ -29,32 +29,32 @@ pub(super) struct ClusterArgs {
     /// A configuration file in Felix's format.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// For how many seconds to try again while the datastore cannot be read.
+    /// Seconds of retries while the datastore cannot be read.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     timeout: u64,
 }
 
-/// The cluster as the datastore has it.
+/// A whole cluster from a datastore.
 pub(super) struct WholeCluster {
-    /// What this machine says of parameters.
+    /// Parameters that this machine sets.
     pub(super) sources: Sources,
-    /// The same, parsed.
+    /// Configuration from `sources` alone.
     pub(super) local: Config,
-    /// How objects were read.
+    /// Options with which objects were parsed.
     pub(super) options: Options,
     /// All objects.
     pub(super) updates: Vec<Update>,
-    /// At which version objects are, by what follows from them, if they are not written in files.
+    /// Versions of objects in the datastore, by the key of the resulting update; empty for files.
     versions: BTreeMap<Key, Arc<str>>,
 }
 
 impl ClusterArgs {
-    /// Another cluster, read the same way.
+    /// Returns the options for reading the cluster at a URL.
     pub(super) fn at(url: DatastoreUrl, access: AccessArgs, config: Option<PathBuf>, timeout: u64) -> Self {
         Self { datastore: DatastoreArgs::at(url, access), config, timeout }
     }
 
-    /// Reads all of it. What is wrong with it is said, since answers depend on it.
+    /// Reads the whole cluster. Prints its problems, since answers depend on them.
     ///
     /// # Errors
     /// If the datastore cannot be read in time, or the configuration of this machine not at all.
@@ -71,7 +71,7 @@ impl ClusterArgs {
             versions: true,
         };
         let source = self.datastore.source(&sources, wanted)?;
-        // Reading from elsewhere says what it waits for.
+        // With other datastores, reading prints the reason why it waits.
         let progress = self.datastore.is_directory().then(|| Progress::begin("reading manifests"));
         let Everything { updates, problems, versions, .. } =
             super::render::read(source, Duration::from_secs(self.timeout))?;
@@ -82,7 +82,7 @@ impl ClusterArgs {
         Ok(WholeCluster { sources, local, options, updates, versions })
     }
 
-    /// Where the policies of this cluster are written, which was read by [`ClusterArgs::read`].
+    /// Returns the places of the objects of this cluster, which was read by [`ClusterArgs::read`].
     ///
     /// # Errors
     /// If it is a directory that cannot be listed any more.
@@ -101,26 +101,26 @@ impl ClusterArgs {
 /// The reason why a node cannot be set up by its parameters.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ParametersError {
-    /// A parameter that must be right is not.
+    /// A required parameter is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Parameters do not fit together.
+    /// Parameters contradict each other.
     #[error(transparent)]
     Settings(#[from] SettingsError),
 }
 
-/// What verdicts about a whole cluster depend on besides its objects.
+/// Parameters on which verdicts depend, for all nodes of a cluster.
 pub(super) struct Parameters {
-    /// What nodes have that have nothing of their own.
+    /// Parameters of nodes that have no node-specific ones.
     pub(super) config: Config,
-    /// The same, as verdicts depend on it.
+    /// Evaluation settings of `config`.
     pub(super) settings: Settings,
-    /// Those of nodes that have others.
+    /// Settings of the nodes that have others.
     pub(super) nodes: BTreeMap<Hostname, Settings>,
 }
 
 impl Parameters {
-    /// Those that these objects set, and this machine.
+    /// Returns the parameters that these objects and this machine set.
     ///
     /// # Errors
     /// If a parameter that must be right is not.
@@ -159,7 +159,7 @@ impl Parameters {
     }
 }
 
-/// Whether an object says something of parameters, or of whose they are.
+/// Reports whether an object sets parameters, or affects the nodes for which they are set.
 pub(super) fn bears_on_parameters(update: &Update) -> bool {
     matches!(
         update,
@@ -171,7 +171,7 @@ pub(super) fn bears_on_parameters(update: &Update) -> bool {
     )
 }
 
-/// A node's parameters: those of this machine, then the datastore's, as on the node itself.
+/// Returns a node's parameters: those of this machine, then the datastore's, as on the node itself.
 ///
 /// # Errors
 /// If a parameter that must be right is not.

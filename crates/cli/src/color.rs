@@ -1,8 +1,8 @@
-//! Whether to use colours.
+//! Use of colours.
 
 use std::ffi::OsStr;
 
-/// When to use colours.
+/// Use of colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum ColorChoice {
     /// On a terminal, unless NO_COLOR is set.
@@ -15,7 +15,7 @@ pub(super) enum ColorChoice {
 }
 
 impl ColorChoice {
-    /// Whether a stream gets colours that is a terminal or not.
+    /// Reports whether a stream gets colours.
     pub(super) fn wanted(self, is_terminal: bool) -> bool {
         match self {
             Self::Auto => automatic(is_terminal, std::env::var_os("NO_COLOR").as_deref()),
@@ -25,7 +25,8 @@ impl ColorChoice {
     }
 }
 
-/// Terminals show colours, unless `NO_COLOR` is there and not empty (<https://no-color.org>).
+/// Reports whether a terminal gets colours: unless `NO_COLOR` is set and not empty
+/// (<https://no-color.org>).
 fn automatic(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
     is_terminal && no_color.is_none_or(OsStr::is_empty)
 }

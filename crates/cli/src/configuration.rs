@@ -6,7 +6,7 @@ use tortie_node::engine::inspect::{Configuration, Parameter};
 
 /// Show the parameters of the agent with their values and their origins.
 ///
-/// Asks the running agent.
+/// Queries the running agent.
 ///
 /// Example: tortie config IptablesBackend
 #[derive(Debug, clap::Args)]
@@ -14,10 +14,10 @@ use tortie_node::engine::inspect::{Configuration, Parameter};
 pub(super) struct Args {
     #[command(flatten)]
     ask: AskArgs,
-    /// Only these parameters, in any case.
+    /// Only the parameters with these names, in any case.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Only parameters that are set somewhere.
+    /// Only parameters with another source than the default.
     #[arg(long)]
     set: bool,
 }

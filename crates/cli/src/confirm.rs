@@ -13,38 +13,39 @@ use super::agent_socket::AskArgs;
 use held::{confirm_held, held_back};
 use tortie_datastore::pending_change::STATE_DIR;
 
-/// Confirm a change in etcd or Kubernetes, or those that the agent holds.
+/// Confirm a change in etcd or Kubernetes, or the agent's held changes.
 ///
-/// The change that a command with --confirm has made, such as `tortie apply`, is taken back when its time has passed, unless this
-/// comes. What an agent holds back that runs with --confirm-host-changes, as it would cut the connection of whoever manages
-/// the host, is put in force; only root may do that. Ends with exit code 0 if a change stays, also if that was confirmed before,
-/// and with 1 if there is none, or it is being taken back or has been. With --status nothing is confirmed, and exit code 0 says
-/// that a change waits.
+/// Keeps the change that a command with --confirm has made, such as `tortie apply`; without
+/// confirmation it is rolled back when its time has passed. Also puts in force the change that an
+/// agent with --confirm-host-changes holds back, because it would cut the management connection of
+/// the host; only root may do that. Exits with 0 if a change stays, also if it was confirmed
+/// before. Exits with 1 if there is no change, or if it has been or is being rolled back. With
+/// --status nothing is confirmed, and exit code 0 means that a change waits.
 ///
 /// Example: tortie confirm
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// Say what waits to be confirmed, or what became of it, and change nothing.
+    /// Show the change that waits, or the outcome of the last one, and change nothing.
     #[arg(long, visible_alias = "list")]
     status: bool,
-    /// The directory that the change in the datastore was made with.
+    /// State directory of the command that made the change.
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     state_dir: PathBuf,
     #[command(flatten)]
     ask: AskArgs,
-    /// Take the change back when its time has passed.
+    /// Roll the change back when its time has passed.
     #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     #[arg(long, hide = true, conflicts_with = "status")]
     guard: bool,
 }
 
-/// What is said of one of the two kinds of changes: to programs, and to people.
+/// Report on a change of one of the two kinds, as JSON and as text.
 struct Said {
     name: Option<&'static str>,
     whole: Value,
     text: String,
-    /// It waits, or stays.
+    /// Whether the change waits or stays.
     is_good: bool,
 }
 
@@ -72,7 +73,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         };
         args.ask.print_value(whole, || said.iter().map(|said| said.text.as_str()).collect())?;
     }
-    // An error about one kind is told although the other is good.
+    // An error about one kind is reported although the other kind succeeded.
     kept?;
     match held {
         Err(failure) if is_silent => Err(failure),
@@ -86,7 +87,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// The change in a datastore.
+/// Returns the report on a change in a datastore.
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 fn in_datastore(args: &Args, is_other: bool) -> Result<Option<Said>, Failure> {
     let said = |change: &tortie_datastore::store::pending::PendingChange, is_good| Said {
@@ -105,7 +106,7 @@ fn in_datastore(args: &Args, is_other: bool) -> Result<Option<Said>, Failure> {
     })
 }
 
-/// No change can be made there that waits.
+/// Returns `None`: this build cannot write to a datastore.
 #[cfg(not(any(feature = "etcd", feature = "kubernetes")))]
 #[allow(clippy::unnecessary_wraps, reason = "with a datastore that can be written it may fail")]
 fn in_datastore(_: &Args, _: bool) -> Result<Option<Said>, Failure> {

@@ -1,4 +1,4 @@
-//! Writing that is taken back unless it is confirmed.
+//! Writes that are rolled back unless they are confirmed.
 
 use std::env;
 use std::error::Error;
@@ -24,47 +24,49 @@ use super::wish::Wish;
 use super::{Failure, with_causes};
 use tortie_datastore::pending_change::{PendingSummary, STATE_DIR, Until, now, watch};
 
-/// The line that a guard prints when only a kill can end it any more.
+/// Line that a guard prints once its parent process may end.
 pub(super) const READY: &str = "ready\n";
-/// The longest time to wait for a confirmation.
+/// Longest time limit of a confirmation.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3_600);
-/// The time after which a change is rolled back if its writer was killed before it could confirm it.
+/// Time after which a change is rolled back if its writer was killed before it could confirm it.
 const UNCONFIRMED: Duration = Duration::from_secs(60);
 
-/// Whether what is written is taken back unless it is confirmed.
+/// Options of a write: confirmation, dry run, output format.
 #[derive(Debug, clap::Args)]
 pub(super) struct ConfirmingArgs {
-    /// Change everything that is asked for, or nothing, and take it back unless `tortie confirm` comes in this time, such as
-    /// 60s, 5m or 1h, whatever is killed or cut off until then.
+    /// Change all resources or none, and roll the change back unless `tortie confirm` comes in this
+    /// time, such as 60s, 5m or 1h. A killed process or a lost connection does not prevent the
+    /// rollback.
     #[arg(long, value_name = "TIME", value_parser = window)]
     confirm: Option<Duration>,
-    /// Validate, say what would be done, and change nothing; Kubernetes is asked by dry runs of its own. --dry-run=server, as kubectl
-    /// has it, is the same; --dry-run=client only validates what is written in files, and does not ask the datastore.
+    /// Validate, show the changes, and make none; in Kubernetes by its server-side dry runs.
+    /// --dry-run=server, as kubectl has it, is the same; --dry-run=client only validates files, and
+    /// does not contact the datastore.
     #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_missing_value = "server",
         default_value = "none", hide_default_value = true, hide_possible_values = true, conflicts_with = "confirm")]
     dry_run: DryRun,
-    /// With --confirm: where what was there before is kept. An agent that uses the same directory takes the change back if this
-    /// machine restarts.
+    /// With --confirm: directory for the previous state. An agent that uses the same directory
+    /// rolls the change back if this machine restarts.
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     state_dir: PathBuf,
-    /// How to answer.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 
-/// Whether to write.
+/// Dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum DryRun {
-    /// What is asked for is done.
+    /// Make the changes.
     #[default]
     None,
-    /// What is written is validated, and the datastore not asked.
+    /// Validate the files; do not contact the datastore.
     Client,
-    /// The datastore is asked what it would do.
+    /// Let the datastore check the changes.
     Server,
 }
 
-/// The reason why a text is no time to wait for a confirmation.
+/// The reason why a text is no time limit of a confirmation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum WindowError {
     #[error("must be a time such as 60s, 5m or 1h")]
@@ -73,7 +75,7 @@ pub(super) enum WindowError {
     Range,
 }
 
-/// A number of seconds, minutes or hours.
+/// Parses a number of seconds, minutes or hours.
 pub(super) fn window(text: &str) -> Result<Duration, WindowError> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let seconds = match text.strip_prefix(digits) {
@@ -94,48 +96,49 @@ impl ConfirmingArgs {
         Self { confirm, dry_run: DryRun::None, state_dir, output }
     }
 
-    /// How to answer.
     pub(super) fn output(&self) -> Output {
         self.output
     }
 
-    /// Whether what is written is taken back unless it is confirmed.
+    /// Reports whether the change is rolled back unless it is confirmed.
     pub(super) fn is_asked_for(&self) -> bool {
         self.confirm.is_some()
     }
 
-    /// Whether nothing is to be written.
+    /// Reports whether this is a dry run.
     pub(super) fn is_dry(&self) -> bool {
         self.dry_run != DryRun::None
     }
 
-    /// Whether the datastore is not to be asked.
+    /// Reports whether the datastore is not to be contacted.
     pub(super) fn is_offline(&self) -> bool {
         self.dry_run == DryRun::Client
     }
 
-    /// Says of what is valid that it is, and no more: what would be done depends on what is there.
+    /// Reports resources as valid, and nothing else: the changes depend on the state of the
+    /// datastore.
     pub(super) fn tell_valid<'k>(&self, keys: impl Iterator<Item = &'k ResourceKey>) -> Result<(), Failure> {
         let words = keys.map(|key| (key.clone(), "valid")).collect();
         Written { words, errors: Vec::new() }.print_dry(self.output)
     }
 
-    /// Refuses what cannot be said without the datastore.
+    /// Fails with `--dry-run=client` if the result depends on the datastore.
     pub(super) fn needs_datastore(&self) -> Result<(), Failure> {
         if !self.is_offline() {
             return Ok(());
         }
-        let why = "--dry-run=client is for what is written in files; what would come of this is known where it is kept: --dry-run asks";
+        let why =
+            "--dry-run=client only validates files; the result of this command depends on the datastore: use --dry-run";
         Err(Failure::usage(why))
     }
 
-    /// Writes, at once and for good or as it is asked for.
+    /// Makes writes: a dry run, for good, or with confirmation, as the options require.
     pub(super) fn write(&self, store: &StoreArgs, wishes: &[Wish<'_>], is_initial: bool) -> Result<(), Failure> {
         self.needs_datastore()?;
         self.write_to(&*store.open()?, store, wishes, is_initial)
     }
 
-    /// The same, to a datastore that is open already.
+    /// Makes writes in an opened datastore.
     pub(super) fn write_to(
         &self,
         opened: &dyn ResourceStore,
@@ -154,7 +157,8 @@ impl ConfirmingArgs {
         self.write_whole(opened, datastore, wishes, is_initial).map(drop)
     }
 
-    /// Writes everything that is asked for, or nothing, also without `--confirm`. Returns whether there was anything to say.
+    /// Makes all writes or none, also without `--confirm`. Returns whether any resource was
+    /// concerned.
     pub(super) fn write_whole(
         &self,
         opened: &dyn ResourceStore,
@@ -184,19 +188,19 @@ impl ConfirmingArgs {
         }
         if !writes.is_empty() {
             let window = self.confirm.unwrap_or(UNCONFIRMED);
-            // Windows are whole seconds, at most a week.
+            // Time limits are whole seconds, at most a week.
             let window_ms = window.as_secs() * 1_000;
             let change = PendingChange::new(writes, datastore, &who(), window_ms, &now());
             let change = begin(&journal, change).map_err(Failure::failed)?;
             if let Err(error) = self.start_guard() {
-                // Nothing has been written, so that this is only noted.
+                // Nothing has been written, so that this only updates the journal.
                 attend(&journal, &open_again, &now()).map_err(Failure::failed)?;
-                let what = "no program can be started that would take the change back, so nothing is changed";
+                let what = "no process can be started to roll the change back, so nothing is changed";
                 return Err(Failure::failed_at(what)(error));
             }
             carry_out(&journal, opened, change, &now).map_err(Failure::failed)?;
             if self.confirm.is_some() {
-                eprintln!("tortie: this is taken back in {} s unless `tortie confirm` comes", window.as_secs());
+                eprintln!("tortie: this is rolled back in {} s unless `tortie confirm` comes", window.as_secs());
             } else {
                 confirm(&journal, &now()).map_err(Failure::failed)?;
             }
@@ -207,9 +211,9 @@ impl ConfirmingArgs {
         Ok(!written.words.is_empty())
     }
 
-    /// The lock, when nothing waits any more.
+    /// Takes the lock, and rolls back an expired change. Fails if a change waits to be confirmed.
     fn lock(&self, journal: &FileJournal) -> Result<Locked, Failure> {
-        let busy = || Failure::failed("another change is being made or taken back at this moment; try again");
+        let busy = || Failure::failed("another change is being made or rolled back at this moment; try again");
         let lock = journal.try_lock().map_err(Failure::failed)?.ok_or_else(busy)?;
         match attend(journal, &open_again, &now()).map_err(Failure::failed)? {
             Attended::Waits { .. } => Err(Failure::failed(waiting(&self.state_dir))),
@@ -217,14 +221,15 @@ impl ConfirmingArgs {
                 "an earlier change has not been confirmed and is being rolled back: {why}"
             ))),
             Attended::RolledBack(_) => {
-                eprintln!("tortie: an earlier change was not confirmed, and has been taken back now");
+                eprintln!("tortie: an earlier change was not confirmed, and has been rolled back now");
                 Ok(lock)
             }
             _ => Ok(lock),
         }
     }
 
-    /// Starts a program of its own that takes the change back: this one may be killed, and its terminal may be gone.
+    /// Starts a separate process that rolls the change back: this one may be killed, and its
+    /// terminal may be gone.
     fn start_guard(&self) -> io::Result<()> {
         let state_dir = std::path::absolute(&self.state_dir)?;
         let mut child = Command::new("/proc/self/exe")
@@ -243,7 +248,7 @@ impl ConfirmingArgs {
     }
 }
 
-/// Says of the change that waits what is to be done about it.
+/// Describes the change that waits, and the command that keeps it.
 fn waiting(state: &Path) -> String {
     match PendingSummary::of(state) {
         Some(PendingSummary { by, seconds_left, resources, .. }) => format!(
@@ -258,7 +263,7 @@ fn write_now(store: &dyn ResourceStore, wishes: &[Wish<'_>], is_initial: bool, o
     if is_initial {
         initialise(store).map_err(Failure::failed)?;
     }
-    // People see what is done as it is done.
+    // A table prints each outcome as soon as it is known.
     let written = write_each(store, wishes, |key, word| {
         if output == Output::Table {
             println!("{key} {word}");
@@ -268,7 +273,7 @@ fn write_now(store: &dyn ResourceStore, wishes: &[Wish<'_>], is_initial: bool, o
     if written.errors.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
 }
 
-/// Says what would be done, and what is against it.
+/// Prints the changes that would be made, and the errors.
 fn try_all(store: &dyn ResourceStore, wishes: &[Wish<'_>], is_initial: bool, output: Output) -> Result<(), Failure> {
     let staged = StagedStore::new(store);
     if is_initial {
@@ -281,16 +286,17 @@ fn try_all(store: &dyn ResourceStore, wishes: &[Wish<'_>], is_initial: bool, out
     written.print_dry(output)
 }
 
-/// What became of what was asked for.
+/// Outcome of writes.
 #[derive(Debug, Default)]
 struct Written {
     words: Vec<(ResourceKey, &'static str)>,
-    /// Which resource could not be written, where it is asked for, and why.
+    /// Resource that could not be written, its place in the input, and the error.
     errors: Vec<(ResourceKey, String, String)>,
 }
 
 impl Written {
-    /// Asks the datastore what it would make of all this, or whether it would refuse any of it. Returns what changes anything.
+    /// Asks the datastore to check each write without making it. Returns the writes that would
+    /// change something, and records the errors.
     fn try_out(
         &mut self,
         store: &dyn ResourceStore,
@@ -302,7 +308,7 @@ impl Written {
             match write.dry_run(store) {
                 Ok(true) => changing.push(write),
                 Ok(false) => {
-                    // The datastore has defaults of its own, which were not written.
+                    // The difference consists of the datastore's defaults, which were not written.
                     let words = self.words.iter_mut().filter(|(key, _)| *key == write.key);
                     words.for_each(|(_, word)| *word = "unchanged");
                 }
@@ -313,7 +319,8 @@ impl Written {
         Ok(changing)
     }
 
-    /// Asks the datastore whether all this can be taken back by who does it: otherwise nobody would, though nobody confirms.
+    /// Asks the datastore whether this user may roll back each write. Otherwise the guard, which
+    /// has the same rights, could not.
     fn require_way_back(
         &mut self,
         store: &dyn ResourceStore,
@@ -326,11 +333,11 @@ impl Written {
             let verb = back.as_str();
             let why = match store.is_allowed(back, &write.key) {
                 Ok(true) => continue,
-                Ok(false) => format!("it could not be taken back, as you have no right to {verb} it"),
+                Ok(false) => format!("it could not be rolled back, as you have no right to {verb} it"),
                 Err(error @ StoreError::Unavailable(_)) => return Err(Failure::failed(error)),
                 Err(error) => {
                     format!(
-                        "it is not known whether you have the right to {verb} it, to take it back: {}",
+                        "it is not known whether you have the right to {verb} it, to roll it back: {}",
                         with_causes(&error)
                     )
                 }
@@ -340,7 +347,7 @@ impl Written {
         Ok(())
     }
 
-    /// Says of a resource why it is not written.
+    /// Prints and records the reason why a resource is not written.
     fn refused(&mut self, key: &ResourceKey, error: String, wishes: &[Wish<'_>]) {
         let wish = wishes.iter().find(|wish| wish.key == *key);
         let place = wish.map_or("tortie", |wish| &wish.place).to_owned();
@@ -348,7 +355,7 @@ impl Written {
         self.errors.push((key.clone(), place, error));
     }
 
-    /// Says what would be done.
+    /// Prints the outcome of a dry run.
     fn print_dry(&self, output: Output) -> Result<(), Failure> {
         let whole = || {
             let mut whole = self.whole(None);
@@ -362,7 +369,7 @@ impl Written {
         if self.errors.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
     }
 
-    /// All that is known. `confirm` is for how long a confirmation is waited for.
+    /// Returns the outcome as JSON. `confirm` is the time limit of the confirmation.
     fn whole(&self, confirm: Option<Duration>) -> Value {
         let resources = self.words.iter().map(|(key, word)| json!({ "resource": key.to_string(), "outcome": word }));
         let errors = self
@@ -378,7 +385,7 @@ impl Written {
     }
 }
 
-/// Does everything that is asked for, and says what goes wrong.
+/// Makes all writes, and prints the errors.
 fn write_each(
     store: &dyn ResourceStore,
     wishes: &[Wish<'_>],
@@ -392,7 +399,7 @@ fn write_each(
                 written.words.push((key.clone(), word));
             }
             Ok(None) => {}
-            // The next one would have to wait as long in vain.
+            // The next write would wait as long, and fail as well.
             Err(ApplyError::Store(error @ StoreError::Unavailable(_))) => return Err(Failure::failed(error)),
             Err(error) => {
                 let error = with_causes(&error);
@@ -404,8 +411,8 @@ fn write_each(
     Ok(written)
 }
 
-/// Sees to it, as long as the program runs, that a change is taken back that nobody confirms: also after a restart of the
-/// machine.
+/// Watches for unconfirmed changes on a background thread as long as the process runs, and rolls
+/// them back. This covers changes that were made before a restart of the machine.
 ///
 /// # Errors
 /// If the thread cannot be started.
@@ -416,12 +423,12 @@ pub fn watch_in_background(state_dir: Option<&Path>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens the datastore of a change again.
+/// Opens the datastore of a recorded change.
 pub(super) fn open_again(change: &PendingChange) -> Result<Arc<dyn ResourceStore>, Box<dyn Error + Send + Sync>> {
     Ok(open_reference(&change.datastore)?)
 }
 
-/// Who runs this program.
+/// Returns the name of the user who runs this program.
 fn who() -> String {
     let name =
         ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| env::var(name).ok().filter(|who| !who.is_empty()));

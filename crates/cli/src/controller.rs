@@ -18,62 +18,66 @@ use tortie_controller::run::{self as controller, Datastore, Split, Store};
 use tortie_telemetry::http;
 use tortie_telemetry::logging::{self, LogFormat};
 
-/// Keep the datastore equal to what Kubernetes says.
+/// Keep the datastore in line with Kubernetes, as kube-controllers does.
 ///
-/// Where Calico has an etcd of its own, Kubernetes' network policies, and the labels of its namespaces, service accounts
-/// and pods, are written there. What users have written is not touched. Calico's nodes follow those of Kubernetes: their
-/// labels are copied, and they are deleted when Kubernetes has them no more.
+/// If Calico's datastore is etcd, the controller writes Kubernetes' network policies, and the
+/// labels of its namespaces, service accounts and pods, to it. Resources that users have written
+/// are not changed. Calico's nodes follow those of Kubernetes: their labels are copied, and a node
+/// is deleted when Kubernetes no longer has it.
 ///
-/// There, and where Kubernetes is the datastore, host endpoints are made for nodes, as the KubeControllersConfiguration
-/// called `default` says. It is made if there is none. Addresses that were allocated to pods or nodes that are gone are
-/// released, and so are empty blocks.
+/// With etcd and with Kubernetes as the datastore, it creates host endpoints for nodes as the
+/// KubeControllersConfiguration `default` specifies, and creates that if it is missing. It releases
+/// the addresses of pods and nodes that are gone, and empty IPAM blocks.
 ///
-/// Several controllers may run with --leader-elect: one of them acts, and another takes over within 15 seconds if it goes
-/// away.
+/// Several controllers may run with --leader-elect: one of them acts, and another takes over within
+/// 15 seconds if it ends.
 ///
 /// Example: tortie controller --datastore etcd://10.0.0.1:2379 --leader-elect --http 0.0.0.0:9094
 /// Example: tortie controller --datastore kubernetes: --leader-elect
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// Where Calico's resources are: etcd://HOST:PORT,HOST:PORT or kubernetes:[KUBECONFIG].
+    /// Datastore of Calico's resources: etcd://HOST:PORT,HOST:PORT or kubernetes:[KUBECONFIG].
     #[arg(long, value_name = "URL", env = "TORTIE_DATASTORE")]
     datastore: DatastoreUrl,
     #[command(flatten)]
     etcd: EtcdArgs,
-    /// How to reach the API server; as other programs find it if not given.
+    /// Kubeconfig for the API server; by default $KUBECONFIG, the pod's service account, or
+    /// ~/.kube/config.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// How often policies and labels in etcd are compared, such as 5m; 0 for only at the beginning.
+    /// Interval between comparisons of policies and labels in etcd, such as 5m; 0 compares at the
+    /// start only.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
     reconcile_period: Duration,
-    /// How many objects are written at the same time.
+    /// Number of objects that are written at the same time.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     workers: u8,
-    /// Whether Kubernetes' labels of nodes are copied to those in etcd, whatever KubeControllersConfiguration says.
+    /// Whether the labels of Kubernetes' nodes are copied to those in etcd; overrides the
+    /// KubeControllersConfiguration.
     #[arg(long, env = "SYNC_NODE_LABELS", value_name = "true|false", value_parser = go_bool)]
     sync_node_labels: Option<bool>,
-    /// Whether each node gets a host endpoint of its own, whatever KubeControllersConfiguration says.
+    /// Whether each node gets a host endpoint; overrides the KubeControllersConfiguration.
     #[arg(long, env = "AUTO_HOST_ENDPOINTS", value_name = "enabled|disabled", value_parser = switch)]
     auto_host_endpoints: Option<bool>,
-    /// Let one of several controllers act.
+    /// Elect a leader: only one of several controllers acts.
     #[arg(long)]
     leader_elect: bool,
-    /// The lease by which one is elected.
+    /// Lease for the election.
     #[arg(long, value_name = "NAMESPACE/NAME", default_value = "kube-system/tortie-controller", value_parser = lease)]
     lease: (String, String),
-    /// For how many seconds the lease holds.
+    /// Duration of the lease in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=3600))]
     lease_duration: u64,
-    /// Answer /liveness, /readiness and /metrics here.
+    /// Address that answers /liveness, /readiness and /metrics.
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
-    /// How log lines look.
+    /// Format of log lines.
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
 }
 
-/// The reason why the value of a flag is not one.
+/// The reason why the value of a flag is invalid.
 #[derive(Debug, thiserror::Error)]
 enum FlagError {
     #[error("must be true or false")]
@@ -86,7 +90,7 @@ enum FlagError {
     Duration(String),
 }
 
-/// As `strconv.ParseBool` of Go reads it.
+/// Parses a truth value as Go's `strconv.ParseBool` does.
 fn go_bool(text: &str) -> Result<bool, FlagError> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
@@ -120,7 +124,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     logging::init(args.log_format, LogSeverity::Info);
     let (sender, stop) = channel();
     signals::follow(Handlers::new(move || {
-        // If nobody listens, the program is ending anyway.
+        // Without a receiver, the program is ending anyway.
         let _ = sender.send(());
     }))?;
     let election = args.leader_elect.then(|| election(args));
@@ -135,7 +139,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         }
     };
     let kubeconfig = kubeconfig(args)?;
-    // What is wrong with it now is a mistake; a server that does not answer is tried again.
+    // An invalid kubeconfig is an error now; an API server that does not answer is retried.
     kubeconfig.check().map_err(Failure::failed_at("Kubernetes cannot be followed"))?;
     let client = Client::new(kubeconfig).map_err(Failure::io("the API server's thread"))?;
     let kubernetes_datastore = etcd.is_none();
@@ -176,7 +180,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The proportions are those of Kubernetes' own components.
+/// Returns the election's times, in the proportions of Kubernetes' own components.
 fn election(args: &Args) -> ElectorConfig {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let duration = Duration::from_secs(args.lease_duration);
@@ -194,7 +198,7 @@ fn etcd(args: &Args, url: &str) -> Result<EtcdConfig, Failure> {
     args.etcd.program_config(&config)
 }
 
-/// The datastore may say it as well.
+/// Returns the kubeconfig of `--kubeconfig` or `--datastore`.
 fn kubeconfig(args: &Args) -> Result<KubeConfig, Failure> {
     match (&args.datastore, &args.kubeconfig) {
         (DatastoreUrl::Kubernetes(Some(_)), Some(_)) => {
@@ -211,7 +215,7 @@ fn kubeconfig(args: &Args) -> Result<KubeConfig, Failure> {
 fn store(config: &EtcdConfig, election: Option<&ElectorConfig>) -> Result<Box<dyn Store>, Failure> {
     let open = |config: &EtcdConfig| EtcdStore::new(config.clone()).map_err(Failure::io("the datastore"));
     let Some(election) = election else { return Ok(Box::new(open(config)?)) };
-    // What is begun before the lead is lost must be over before another leads.
+    // A write that begins before the lease is lost must end before another controller leads.
     let rest = election.lease_duration.saturating_sub(election.renew_deadline);
     let mut quick = config.clone();
     let members = u32::try_from(quick.endpoints.len().max(1)).expect("the endpoints of one URL are few");

@@ -7,8 +7,8 @@ use super::write_args::WriteArgs;
 
 /// Write new resources into etcd or Kubernetes, as calicoctl does.
 ///
-/// As `tortie apply`, but a resource that is there already is an error and stays as it is, and so is one with a resourceVersion,
-/// as nothing new has one.
+/// As `tortie apply`, but an existing resource is an error and stays unchanged. A resource with a
+/// resourceVersion is an error as well, as new resources have none.
 ///
 /// Example: tortie create --datastore etcd://127.0.0.1:2379 -f policies/
 #[derive(Debug, clap::Args)]
@@ -20,7 +20,8 @@ pub(super) struct Args {
 
 /// Replace resources in etcd or Kubernetes, as calicoctl does.
 ///
-/// As `tortie apply`, but a resource that is not there is an error. One with a resourceVersion replaces that version only.
+/// As `tortie apply`, but a missing resource is an error. A resource with a resourceVersion
+/// replaces that version only.
 ///
 /// Example: tortie get np web -n shop -o yaml | sed 's/order: 1/order: 2/' | tortie replace -f -
 #[derive(Debug, clap::Args)]

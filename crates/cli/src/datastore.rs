@@ -1,4 +1,4 @@
-//! From `--datastore` to a source that runs.
+//! Creation of a source from `--datastore`.
 
 #[cfg(feature = "fanout")]
 mod discovery;
@@ -33,27 +33,28 @@ pub use discovery::Prepare;
 #[cfg(feature = "fanout")]
 use discovery::{TyphaServers, discovery};
 
-/// Where the cluster is described, and how to be let in there.
+/// Location of the cluster state, with the options for access to it.
 ///
-/// Besides flags there are Felix's parameters, from `FELIX_*` variables or `--config`, and the variables that Calico's
-/// other programs read (`libcalico-go/lib/apiconfig`, `felix/config`).
+/// Besides flags, Felix's parameters apply, from `FELIX_*` variables or `--config`, and the
+/// variables of Calico's other programs (`libcalico-go/lib/apiconfig`, `felix/config`).
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Datastore")]
 pub struct DatastoreArgs {
-    /// Where the cluster is described: file:DIR, etcd://HOST:PORT,..., kubernetes:[KUBECONFIG], fanout://HOST:PORT,... or
-    /// typha://HOST[:PORT],...; `etcd:` alone takes FELIX_ETCDENDPOINTS, FELIX_ETCDADDR or ETCD_ENDPOINTS, `typha:` alone
-    /// FELIX_TYPHAADDR, or the ready endpoints of the Service FELIX_TYPHAK8SSERVICENAME in FELIX_TYPHAK8SNAMESPACE
+    /// Datastore with the cluster state: file:DIR, etcd://HOST:PORT,..., kubernetes:[KUBECONFIG],
+    /// fanout://HOST:PORT,... or typha://HOST[:PORT],...; `etcd:` alone takes FELIX_ETCDENDPOINTS,
+    /// FELIX_ETCDADDR or ETCD_ENDPOINTS, `typha:` alone FELIX_TYPHAADDR, or the ready endpoints of
+    /// the Service FELIX_TYPHAK8SSERVICENAME in FELIX_TYPHAK8SNAMESPACE
     #[arg(long, value_name = "URL", env = "TORTIE_DATASTORE")]
     datastore: DatastoreUrl,
-    /// Make blocks of addresses, for routes, from the networks that nodes have for their pods, in place of Calico's IPAM: for
-    /// clusters that give out addresses by host-local
+    /// Derive the IPAM blocks, from which routes are calculated, from the pod networks of nodes
+    /// instead of Calico's IPAM: for clusters that assign addresses with host-local
     #[arg(long, env = "USE_POD_CIDR")]
     use_pod_cidr: bool,
     #[command(flatten)]
     access: AccessArgs,
 }
 
-/// How to be let into a datastore.
+/// Options for access to a datastore.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct AccessArgs {
     #[command(flatten)]
@@ -66,11 +67,11 @@ pub struct AccessArgs {
     fanout: FanoutFlags,
 }
 
-/// How to know, and be known by, a fan-out server or Typha.
+/// TLS options for a fan-out server or Typha.
 #[cfg(feature = "fanout")]
 #[derive(Clone, Debug, Default, clap::Args)]
 struct FanoutFlags {
-    /// Certificates (PEM) of who signs the server's; with them TLS is spoken [FELIX_TYPHACAFILE]
+    /// CA certificates (PEM) of the server; they enable TLS [FELIX_TYPHACAFILE]
     #[arg(long, value_name = "FILE")]
     fanout_ca_file: Option<PathBuf>,
     /// The client's certificate (PEM) [FELIX_TYPHACERTFILE]
@@ -87,63 +88,65 @@ struct FanoutFlags {
     fanout_uri_san: Option<String>,
 }
 
-/// No preparation: this build connects to no servers.
+/// Uninhabited: this build connects to no servers.
 #[cfg(not(feature = "fanout"))]
 pub type Prepare = std::convert::Infallible;
 
-/// What a command wants of a datastore.
+/// Requirements of a command on a datastore.
 pub struct Wanted {
-    /// How objects are read.
+    /// Options with which objects are parsed.
     pub options: Options,
-    /// Whether blocks of addresses are wanted, from which routes are calculated.
+    /// Whether IPAM blocks are needed, from which routes are calculated.
     pub blocks: bool,
-    /// The node whose part is wanted; `None` for all of it.
+    /// The node whose part is needed; `None` for the whole cluster.
     pub node: Option<Hostname>,
-    /// How a directory is read, if it is one.
+    /// Options for a directory, if the datastore is one.
     pub directory: DirectoryArgs,
     /// Preparation of the node before it connects to servers, if it programs this node.
     pub prepare: Option<Prepare>,
-    /// Whether it is to be told at which version each policy is, where that is known.
+    /// Whether the source reports the version of each policy, where it is known.
     pub versions: bool,
 }
 
 impl DatastoreArgs {
-    /// A datastore, and how to be let into it besides what the environment says.
+    /// Returns the datastore at a URL. The environment adds to these access options.
     pub(crate) fn at(datastore: DatastoreUrl, access: AccessArgs) -> Self {
         Self { datastore, use_pod_cidr: false, access }
     }
 
-    /// Where it is, without anything that is secret.
+    /// Returns the URL of the datastore, without secrets.
     #[must_use]
     pub fn place(&self) -> String {
         self.datastore.to_string()
     }
 
-    /// Whether what is read is checked on the way, parameters included.
+    /// Reports whether objects are validated while they are read, parameters included.
     #[must_use]
     pub fn reports_parameters(&self) -> bool {
         self.is_read_here()
     }
 
-    /// Whether it is read itself, and not by way of a server that has it for Felix only.
+    /// Reports whether this process reads the datastore itself. Fan-out servers and Typha provide
+    /// it for Felix only.
     #[must_use]
     pub fn is_read_here(&self) -> bool {
         !matches!(self.datastore, DatastoreUrl::Fanout(_) | DatastoreUrl::Typha(_))
     }
 
-    /// Whether these are files of whoever starts the program, who can mend what is wrong with them.
+    /// Reports whether the datastore is a directory of manifests, whose problems the user of the
+    /// program can correct.
     #[must_use]
     pub fn is_directory(&self) -> bool {
         self.directory().is_some()
     }
 
-    /// Returns the bounds of reading a directory.
+    /// Returns the limits of reading a directory.
     #[must_use]
     pub fn reach(&self) -> DirAccess {
         self.access.reach.into()
     }
 
-    /// The directory or file of manifests, if it is one.
+    /// Returns the directory or file of manifests, if it is one.
     #[must_use]
     pub fn directory(&self) -> Option<&Path> {
         match &self.datastore {
@@ -152,7 +155,7 @@ impl DatastoreArgs {
         }
     }
 
-    /// Which etcd it is, if it is one.
+    /// Returns the configuration of etcd, if the datastore is etcd.
     ///
     /// # Errors
     /// If the settings do not go together.
@@ -161,7 +164,8 @@ impl DatastoreArgs {
         if matches!(self.datastore, DatastoreUrl::Etcd(_)) { self.status(local) } else { Ok(None) }
     }
 
-    /// How to write status into the datastore; `None` if it is none that Felix writes status into.
+    /// Returns the configuration of the etcd to which status is written; `None` if Felix writes no
+    /// status to this datastore.
     ///
     /// # Errors
     /// If the settings do not go together.
@@ -175,7 +179,8 @@ impl DatastoreArgs {
         Settings::of(local).etcd(url, &self.access.etcd).map(Some)
     }
 
-    /// How to reach the Kubernetes whose nodes are the datastore's; `None` if they are not.
+    /// Returns the configuration of the API server whose nodes are those of the datastore; `None`
+    /// if there is none.
     ///
     /// # Errors
     /// If the settings make no sense.
@@ -188,14 +193,16 @@ impl DatastoreArgs {
         }
     }
 
-    /// Whether a fan-out is followed, and the node says that this kind of datastore is behind it.
+    /// Reports whether the source is a fan-out server or Typha, and the node's parameters name this
+    /// kind of datastore behind it.
     #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     fn is_behind(&self, local: &Sources, datastore: &str) -> bool {
         matches!(self.datastore, DatastoreUrl::Fanout(_) | DatastoreUrl::Typha(_))
             && local.local("DatastoreType").is_some_and(|kind| kind.eq_ignore_ascii_case(datastore))
     }
 
-    /// A source that has not read anything yet. `local` is Felix's parameters as the node itself sets them.
+    /// Returns a source that has not read anything yet. `local` is Felix's parameters as the node
+    /// itself sets them.
     ///
     /// # Errors
     /// If the settings do not go together.
@@ -222,7 +229,7 @@ impl DatastoreArgs {
             DatastoreUrl::Typha(servers) => self.typha_source(servers.as_ref(), local, wanted),
             #[cfg(feature = "kubernetes")]
             DatastoreUrl::Kubernetes(file) => kubernetes_source(file.as_deref(), wanted),
-            // The URL's parser lets nothing pass that is not built in.
+            // The parser of URLs accepts only datastores that are part of this build.
             #[cfg(not(all(feature = "etcd", feature = "kubernetes", feature = "fanout")))]
             other => Err(Failure::usage(format!("{other} is not part of this build"))),
         }
@@ -303,7 +310,7 @@ pub(crate) fn kubeconfig(file: Option<&Path>) -> Result<KubeConfig, Failure> {
     place.parse().map_err(Failure::usage_at("kubernetes"))
 }
 
-/// What says how to reach a datastore, besides flags.
+/// Sources of connection settings besides flags.
 #[cfg(any(feature = "etcd", feature = "fanout"))]
 struct Settings<'s> {
     local: &'s Sources,
@@ -316,18 +323,18 @@ struct Settings<'s> {
 
 #[cfg(any(feature = "etcd", feature = "fanout"))]
 impl<'s> Settings<'s> {
-    /// Those of this process.
+    /// Returns the settings of this process.
     fn of(local: &'s Sources) -> Self {
         Self { local, environment: &|name| std::env::var(name).ok() }
     }
 
-    /// Felix's parameter as the node itself sets it. What is set to nothing is not set.
+    /// Returns Felix's parameter as the node itself sets it. An empty value counts as unset.
     fn felix(&self, parameter: &str) -> Option<String> {
         self.local.local(parameter).map(str::to_owned).filter(|value| !value.is_empty())
     }
 
-    /// How to reach etcd: Felix's parameters come before the variables of Calico's other programs
-    /// (`felix/config/config_params.go`, `DatastoreConfig`).
+    /// Returns the configuration of etcd. Felix's parameters take precedence over the variables of
+    /// Calico's other programs (`felix/config/config_params.go`, `DatastoreConfig`).
     #[cfg(feature = "etcd")]
     fn etcd(&self, url: Option<&str>, args: &super::etcd::EtcdArgs) -> Result<EtcdConfig, Failure> {
         let (url, tls) = match url {
@@ -357,7 +364,8 @@ impl<'s> Settings<'s> {
         self.felix("EtcdEndpoints").or_else(from_address).or_else(|| self.calico("ETCD_ENDPOINTS"))
     }
 
-    /// Where Typha is: an address comes before a Service (`felix/daemon`, `typha/pkg/discovery`).
+    /// Returns the location of Typha. An address takes precedence over a Service (`felix/daemon`,
+    /// `typha/pkg/discovery`).
     #[cfg(feature = "fanout")]
     fn typha(&self, url: Option<&Vec<String>>) -> Result<TyphaServers, Failure> {
         if let Some(servers) = url {
@@ -375,7 +383,7 @@ impl<'s> Settings<'s> {
         Ok(TyphaServers::Service { namespace, name })
     }
 
-    /// A parameter that is a number of seconds.
+    /// Returns the value of a parameter in seconds.
     #[cfg(feature = "fanout")]
     fn seconds(&self, parameter: &str) -> Result<Option<Duration>, Failure> {
         let Some(text) = self.felix(parameter) else { return Ok(None) };
@@ -411,7 +419,8 @@ impl Surroundings for Settings<'_> {
     }
 }
 
-/// `http://a:1,http://b:1`, as Calico's variables have it, as one URL, and whether TLS is meant.
+/// Converts endpoints of Calico's variables, `http://a:1,http://b:1`, into a URL. Returns also
+/// whether they require TLS.
 #[cfg(feature = "etcd")]
 fn from_endpoints(endpoints: &str) -> (String, bool) {
     let mut tls = false;

@@ -1,30 +1,30 @@
-//! Where a datastore is, in one word.
+//! URL of a datastore.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where the datastore is.
+/// URL of a datastore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DatastoreUrl {
     /// A directory of manifests.
     Directory(PathBuf),
-    /// `etcd://HOST:PORT,…`; without anything after `etcd:`, what the environment says.
+    /// `etcd://HOST:PORT,…`; `None` for `etcd:`, which takes the endpoints from the environment.
     Etcd(Option<String>),
-    /// The API server of Kubernetes, by a kubeconfig or else by what the environment says.
+    /// The Kubernetes API server, by a kubeconfig; `None` takes the settings of the environment.
     Kubernetes(Option<PathBuf>),
     /// Tortie's own fan-out: the servers, each host and port.
     Fanout(Vec<String>),
-    /// Typha: the servers, each host and port, or what the environment says.
+    /// Typha: host and port of each server; `None` takes the servers from the environment.
     Typha(Option<Vec<String>>),
 }
 
-/// The forms that a URL may have.
+/// Forms of the URL, for messages.
 pub(super) const FORMS: &str =
     "file:DIR, etcd://HOST:PORT,..., kubernetes:[KUBECONFIG], fanout://HOST:PORT,... or typha://HOST[:PORT],...";
 
-/// The port of Typha's servers where none is given (`typha/pkg/config/config_params.go`).
+/// Default port of Typha's servers (`typha/pkg/config/config_params.go`).
 const TYPHA_PORT: u16 = 5473;
 
 /// The reason why a text is no URL of a datastore.
@@ -39,13 +39,13 @@ pub(super) enum DatastoreUrlError {
     /// `kubernetes:` with an authority.
     #[error("`kubernetes:` takes the path of a kubeconfig, or nothing")]
     Kubeconfig,
-    /// A scheme that servers must follow.
+    /// A scheme without servers.
     #[error("must be {0}://HOST:PORT, or several of them with commas between")]
     NoServers(&'static str),
     /// A server without a valid host or port.
     #[error("`{0}` is not HOST:PORT")]
     Server(String),
-    /// The same where the port may be left out.
+    /// A server without a valid host or port, where the port is optional.
     #[error("`{0}` is not HOST or HOST:PORT")]
     TyphaServer(String),
     /// A scheme that is not part of this build.
@@ -99,17 +99,17 @@ impl FromStr for DatastoreUrl {
     }
 }
 
-/// A build without something says so, and how to get one with it.
+/// Fails with advice if a feature is not part of this build.
 fn built_with(feature_is_there: bool, name: &'static str, feature: &'static str) -> Result<(), DatastoreUrlError> {
     if feature_is_there { Ok(()) } else { Err(DatastoreUrlError::NotBuilt { name, feature }) }
 }
 
-/// The servers of Typha in a list such as `a,b:5474`.
+/// Parses a list of Typha servers such as `a,b:5474`.
 pub(super) fn typha_servers(list: &str) -> Result<Vec<String>, DatastoreUrlError> {
     servers(list, Some(TYPHA_PORT))
 }
 
-/// The servers in a list with commas, each as host and port.
+/// Parses a comma-separated list of servers; returns the host and port of each.
 fn servers(list: &str, usual_port: Option<u16>) -> Result<Vec<String>, DatastoreUrlError> {
     list.trim_end_matches('/').split(',').map(|server| host_and_port(server, usual_port)).collect()
 }

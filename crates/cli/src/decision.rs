@@ -1,4 +1,4 @@
-//! What decides about packets, in words.
+//! Words for directions and verdicts.
 
 use tortie_evaluate::Verdict;
 use tortie_model::Direction;

@@ -16,9 +16,11 @@ use super::written::{self, Wanted};
 
 /// Delete resources from etcd or Kubernetes, as calicoctl does.
 ///
-/// By kind and name, with --all or -l what the namespace has of the kind, or those that are written in files. A resource with a resourceVersion is deleted at that version
-/// only. Tiers go last; one that policies are in is not deleted, and neither is what every cluster has. With --confirm what is
-/// deleted comes back unless `tortie confirm` comes in time.
+/// Deletes resources by kind and name, resources of a kind that --all or -l selects in the
+/// namespace, or the resources in files. A resource with a resourceVersion is deleted at that
+/// version only. Tiers are deleted last. A tier that contains policies is not deleted, and neither
+/// are the resources that every cluster has. With --confirm the deleted resources are restored
+/// unless `tortie confirm` comes in time.
 ///
 /// Examples: tortie delete networkpolicy web -n shop
 ///           tortie delete networksets -A -l 'team=shop,stage!=prod' --dry-run
@@ -35,12 +37,12 @@ pub(super) struct Args {
     /// Files, directories, or - for standard input.
     #[arg(short, long, value_name = "PATH", num_args = 1..)]
     filename: Vec<PathBuf>,
-    /// The namespace of resources that do not say.
+    /// Namespace of resources that name none.
     #[arg(short, long, value_name = "NAME", default_value = "default", value_parser = names::namespace)]
     namespace: String,
     #[command(flatten)]
     select: SelectArgs,
-    /// What does not exist counts as deleted.
+    /// Ignore resources that do not exist.
     #[arg(long)]
     skip_not_exists: bool,
     #[command(flatten)]
@@ -56,7 +58,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if is_selected && kind.is_none() {
         return Err(Failure::usage("--all and -l are for all resources of a kind, and files are given"));
     }
-    // What is wrong with files is known without the datastore.
+    // Errors in files are found before the datastore is opened.
     let (targets, opened) = match kind {
         Some(kind) => {
             names::kept(kind.kind, args.store.keeps())?;
@@ -81,7 +83,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     args.confirming.write_to(&*opened, &args.store, &wishes, false)
 }
 
-/// What to delete, and where it is asked for.
+/// Returns the keys to delete, each with its place in the input and its required version.
 fn targets(args: &Args) -> Result<Vec<(String, ResourceKey, Option<Revision>)>, Failure> {
     if let Some(kind) = &args.kind {
         let keys = names::wanted(kind, &args.names, &args.namespace, args.store.keeps())?;

@@ -1,4 +1,4 @@
-//! How a directory of manifests is read.
+//! Options for a directory of manifests.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use tortie_node::engine::Unreadable;
 /// `--unreadable`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum WhenUnreadable {
-    /// Start without being ready; the source keeps closed what it may have been meant for
+    /// Start without being ready; deny traffic of the endpoints that the manifest may concern
     #[default]
     Deny,
-    /// Start as if it were not there
+    /// Start as if the manifest did not exist
     Skip,
     /// Do not start
     Exit,
@@ -35,13 +35,15 @@ impl From<WhenUnreadable> for Unreadable {
     }
 }
 
-/// How to read a directory of manifests, and what is kept on this machine.
+/// Options for a directory of manifests, and for the state that is kept on this machine.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Directory of manifests")]
 pub struct DirectoryArgs {
-    /// What to do about a manifest at the start that cannot be used, if there is no last good version and it is unknown what
-    /// it was to protect: deny keeps the endpoints of its namespace closed, or all if that is unknown, too, and is not ready
-    /// until it is resolved; skip starts as if it were not there; exit does not start. What turns up later closes nothing
+    /// Action for a manifest that cannot be used at the start, has no last valid version, and whose
+    /// purpose is unknown: deny denies traffic of the endpoints in its namespace, or of all
+    /// endpoints if the namespace is unknown as well, and is not ready until the problem is
+    /// resolved; skip starts as if the manifest did not exist; exit does not start. A manifest that
+    /// becomes unusable later denies nothing
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     unreadable: WhenUnreadable,
     /// The same as --unreadable skip
@@ -49,24 +51,25 @@ pub struct DirectoryArgs {
     lenient: bool,
     #[command(flatten)]
     settle: SettleArgs,
-    /// Where to keep the last good version of what the manifests say, for the next start; of etcd, a copy of the resources that
-    /// people write, and a change that waits for `tortie confirm`
+    /// Directory for the last valid version of the manifests, for the next start; for etcd, a copy
+    /// of the resources that users write, and a change that waits for `tortie confirm`
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     state_dir: PathBuf,
-    /// How many states of the manifests, or of the resources in etcd or Kubernetes, are kept there, for `tortie history` and `tortie rollback`; 0 for none
+    /// Number of states of the manifests, or of the resources in etcd or Kubernetes, that are kept
+    /// there, for `tortie history` and `tortie rollback`; 0 keeps none
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
     history: usize,
-    /// Seconds between scans of the directory that do not wait for file events
+    /// Seconds between scans of the directory, which do not depend on file events
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     rescan_interval: u64,
 }
 
-/// How long files are left to settle.
+/// Times for which incomplete files may settle.
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[command(next_help_heading = "Directory of manifests")]
 pub struct SettleArgs {
-    /// For how many milliseconds what a file has lost stays in force while nothing tells that the file is complete, as when
-    /// it is removed and recreated
+    /// Milliseconds for which objects that disappear from a file stay in force, as when the file is
+    /// removed and recreated; an event that shows that the file is complete ends this earlier
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000)]
     file_settle_ms: u64,
     /// The same for a file that has become empty, and for a directory without any manifest left
@@ -92,7 +95,7 @@ impl From<SettleArgs> for Settle {
     }
 }
 
-/// Bounds of reading a directory of manifests.
+/// Limits of reading a directory of manifests.
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[command(next_help_heading = "Directory of manifests")]
 pub struct ReachArgs {
@@ -118,7 +121,7 @@ impl From<ReachArgs> for DirAccess {
     fn from(args: ReachArgs) -> Self {
         Self {
             follow_links: args.follow_links,
-            // A limit beyond all numbers is none.
+            // A limit that is too large for the type means no limit.
             max_file_bytes: args.max_file_mib.saturating_mul(1 << 20),
             max_directory_bytes: args.max_directory_mib.saturating_mul(1 << 20),
         }
@@ -139,19 +142,19 @@ impl DirectoryArgs {
         }
     }
 
-    /// Where the program keeps what must outlive it, if anywhere.
+    /// Returns the directory for state that must outlive the process, if there is one.
     #[must_use]
     pub fn state_dir(&self) -> Option<&Path> {
         Some(self.state_dir.as_path()).filter(|directory| !directory.as_os_str().is_empty())
     }
 
-    /// What to do about input of which it is unknown what it was to protect.
+    /// Returns the action for unusable input whose purpose is unknown.
     #[must_use]
     pub fn unreadable(&self) -> Unreadable {
         if self.lenient { Unreadable::Skip } else { self.unreadable.into() }
     }
 
-    /// A source of etcd that keeps the history on this node, if that is wanted.
+    /// Returns an etcd source; for a node, it keeps the history.
     #[cfg(feature = "etcd")]
     #[must_use]
     pub fn etcd_source(&self, source: EtcdSource, node: Option<&Hostname>) -> EtcdSource {
@@ -161,7 +164,7 @@ impl DirectoryArgs {
         }
     }
 
-    /// A source of Kubernetes that keeps the history on this node, if that is wanted.
+    /// Returns a Kubernetes source; for a node, it keeps the history.
     #[cfg(feature = "kubernetes")]
     #[must_use]
     pub fn kubernetes_source(&self, source: KubernetesSource, node: Option<&Hostname>) -> KubernetesSource {
@@ -171,7 +174,8 @@ impl DirectoryArgs {
         }
     }
 
-    /// A source that reads like this, for this node if it keeps what is last good.
+    /// Configures a source with these options. For a node it keeps the last valid version and the
+    /// history.
     #[must_use]
     pub fn source(&self, source: DirSource, node: Option<&Hostname>) -> DirSource {
         let source = match (node, self.state_dir()) {

@@ -1,4 +1,4 @@
-//! Where etcd is, on the command line.
+//! Options for etcd on the command line.
 
 use std::fs;
 use std::net::IpAddr;
@@ -13,17 +13,17 @@ use tortie_telemetry::logging;
 
 static WARNED: Once = Once::new();
 
-/// How to be let into etcd. What no flag says, Felix's parameters say where there are any, and else the variables of
-/// Calico's other programs.
+/// Options for access to etcd. A flag takes precedence over Felix's parameters where there are any,
+/// and these over the variables of Calico's other programs.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct EtcdArgs {
-    /// Certificates of who signs those of the members, PEM; with it TLS is spoken [FELIX_ETCDCAFILE, ETCD_CA_CERT_FILE]
+    /// CA certificates of the members, PEM; they enable TLS [FELIX_ETCDCAFILE, ETCD_CA_CERT_FILE]
     #[arg(long, value_name = "FILE")]
     etcd_ca_file: Option<PathBuf>,
-    /// The certificate to show, PEM [FELIX_ETCDCERTFILE, ETCD_CERT_FILE]
+    /// Client certificate, PEM [FELIX_ETCDCERTFILE, ETCD_CERT_FILE]
     #[arg(long, value_name = "FILE")]
     etcd_cert_file: Option<PathBuf>,
-    /// The key of the certificate, PEM [FELIX_ETCDKEYFILE, ETCD_KEY_FILE]
+    /// Key of the client certificate, PEM [FELIX_ETCDKEYFILE, ETCD_KEY_FILE]
     #[arg(long, value_name = "FILE")]
     etcd_key_file: Option<PathBuf>,
     /// A user of etcd; the password is in --etcd-password-file or ETCD_PASSWORD [ETCD_USERNAME]
@@ -34,22 +34,23 @@ pub(super) struct EtcdArgs {
     etcd_password_file: Option<PathBuf>,
 }
 
-/// What says how to reach etcd, besides flags.
+/// Sources of etcd settings besides flags.
 pub(super) trait Surroundings {
-    /// A parameter of Felix, from its variables or its file; `None` if it is not set, or to nothing.
+    /// Returns a parameter of Felix, from its variables or its file; `None` if it is unset or
+    /// empty.
     fn felix(&self, parameter: &str) -> Option<String>;
 
-    /// A variable of the environment; `None` if it is not set, or to nothing.
+    /// Returns an environment variable; `None` if it is unset or empty.
     fn variable(&self, name: &str) -> Option<String>;
 
-    /// A variable that Calico's programs read, which also take it with a prefix and then before the other
+    /// Returns a variable of Calico's programs. The one with the prefix `CALICO_` takes precedence
     /// (`libcalico-go/lib/apiconfig/load.go`).
     fn calico(&self, name: &str) -> Option<String> {
         self.variable(&format!("CALICO_{name}")).or_else(|| self.variable(name))
     }
 }
 
-/// For programs that are not Felix: the environment, and none of Felix's parameters.
+/// The environment without Felix's parameters, for programs other than Felix.
 struct Environment;
 
 impl Surroundings for Environment {
@@ -63,7 +64,7 @@ impl Surroundings for Environment {
 }
 
 impl EtcdArgs {
-    /// The whole configuration, with what the URL says.
+    /// Returns the whole configuration for the etcd at a URL.
     pub(super) fn config(&self, url: &EtcdConfig, around: &dyn Surroundings) -> Result<EtcdConfig, Failure> {
         let set = |flag: &Option<PathBuf>, parameter: &str, variable: &str| {
             let flag = flag.clone().filter(|path| !path.as_os_str().is_empty());
@@ -86,12 +87,12 @@ impl EtcdArgs {
         Ok(config)
     }
 
-    /// The whole configuration for a program that has none of Felix's parameters.
+    /// Returns the whole configuration for a program without Felix's parameters.
     pub(super) fn program_config(&self, url: &EtcdConfig) -> Result<EtcdConfig, Failure> {
         self.config(url, &Environment)
     }
 
-    /// A user and the password, if there is a user.
+    /// Returns the user with the password, if there is a user.
     fn user(&self, around: &dyn Surroundings) -> Result<Option<(String, Password)>, Failure> {
         let flag = self.etcd_user.clone().filter(|user| !user.is_empty());
         let Some(user) = flag.or_else(|| around.calico("ETCD_USERNAME")) else {
@@ -115,7 +116,7 @@ impl EtcdArgs {
     }
 }
 
-/// A warning if the password of etcd leaves this machine without TLS.
+/// Returns a warning if the password of etcd leaves this machine without TLS.
 fn plain_password(config: &EtcdConfig) -> Option<String> {
     let is_loopback = |endpoint: &String| {
         let host = endpoint.rsplit_once(':').map_or(endpoint.as_str(), |(host, _)| host).trim_matches(['[', ']']);
@@ -137,14 +138,15 @@ fn password_in(file: &Path) -> Result<String, Failure> {
 }
 
 impl EtcdArgs {
-    /// How to reach etcd, without anything secret: what [`open_reference`] takes, in another program at another time.
+    /// Returns the configuration without secrets. [`open_reference`] takes it, in another process
+    /// at another time.
     pub(super) fn reference(&self, url: &EtcdConfig) -> Result<Value, Failure> {
         let config = self.program_config(url)?;
         let password_file = match &config.user {
             None => None,
             Some(_) => Some(self.password_file(&Environment).ok_or_else(|| {
-                let why = "a change that may be taken back needs the password in a file (--etcd-password-file): a program that \
-                           does so later, after a restart, has to read it again";
+                let why = "a change that may be rolled back needs the password in a file (--etcd-password-file): a rollback \
+                           after a restart has to read it again";
                 Failure::usage(why)
             })?),
         };
@@ -163,7 +165,7 @@ impl EtcdArgs {
     }
 }
 
-/// Opens an etcd by what [`EtcdArgs::reference`] says of it.
+/// Opens an etcd from the value of [`EtcdArgs::reference`].
 pub(super) fn open_reference(reference: &Value) -> Result<EtcdStore, Failure> {
     let text = |name: &str| reference.get(name).and_then(Value::as_str);
     let file = |name: &str| text(name).map(PathBuf::from);

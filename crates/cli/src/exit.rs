@@ -1,4 +1,4 @@
-//! How commands fail.
+//! Failures of commands, and their exit codes.
 
 use std::error::Error;
 use std::io;
@@ -10,11 +10,11 @@ use tortie_telemetry::logging;
 /// Any error that a command may end with.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
-/// Why a command ends with another exit code than 0. It is the reporter: its text is that of the error and of all its
-/// causes, so it has no source.
+/// The reason why a command ends with another exit code than 0. It has no source, as its text
+/// includes that of the error and of all its causes.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Everything has been said already; end with this code.
+    /// All messages have been printed; end with this code.
     #[error("")]
     Reported(u8),
     /// Wrong usage that the argument parser cannot see.
@@ -43,29 +43,29 @@ struct Located {
 }
 
 impl Failure {
-    /// An I/O error, with what it happened to.
+    /// Returns a constructor for an I/O failure of this file or stream.
     pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         |error| Self::Io { what, error }
     }
 
-    /// A failure with this error.
+    /// Returns a failure with this error.
     pub fn failed(error: impl Into<Cause>) -> Self {
         Self::Failed(error.into())
     }
 
-    /// A failure with an error, and the object that it happened to.
+    /// Returns a failure with an error, and the object that it happened to.
     pub fn failed_at<E: Into<Cause>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
         let what = what.into();
         |error| Self::failed(Located { what, error: error.into() })
     }
 
-    /// Wrong usage, by this error.
+    /// Returns a failure for wrong usage with this error.
     pub fn usage(error: impl Into<Cause>) -> Self {
         Self::Usage(error.into())
     }
 
-    /// Wrong usage, by an error and the object that it happened to.
+    /// Returns a failure for wrong usage, with an error and the object that it happened to.
     pub fn usage_at<E: Into<Cause>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
         let what = what.into();
         |error| Self::usage(Located { what, error: error.into() })
@@ -83,7 +83,7 @@ impl Failure {
         };
         match self {
             Self::Reported(code) => ExitCode::from(*code),
-            // The reader of our output has seen enough, as with `tortie replay … | head`.
+            // The reader has closed the output, as with `tortie replay … | head`.
             Self::Io { error, .. } if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Self::Usage(_) => {
                 say();

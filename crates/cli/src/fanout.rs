@@ -27,31 +27,35 @@ use tortie_telemetry::http::{self, Response};
 use tortie_telemetry::logging::{self, LogFormat};
 use tortie_telemetry::{exposition, process};
 
-/// How many connections a share is at the least, as Typha's MaxConnectionsLowerLimit.
+/// Lower limit of a server's share of the connections, as Typha's MaxConnectionsLowerLimit.
 const LEAST_SHARE: usize = 400;
 
 /// Serve one watch of the datastore to any number of agents.
 ///
-/// Agents attach with --datastore fanout://HOST:PORT. A client is cut off when one write to it takes longer than a minute,
-/// and when it is five minutes or 64 MiB of changes behind, once five minutes have passed since it had everything. One that
-/// comes back within five minutes, or 64 MiB, is sent only what it has missed.
+/// Agents connect with --datastore fanout://HOST:PORT. The server disconnects a client when one
+/// write to it takes longer than a minute. It also disconnects a client that is more than five
+/// minutes or 64 MiB of changes behind, but not within five minutes after its snapshot. A client
+/// that reconnects within five minutes, or 64 MiB, is sent only the changes that it missed.
 ///
-/// A Felix can attach by Typha's protocol. For it, blocks of addresses (IPAM), BGP peers and moves of virtual machines are
-/// read besides what agents need. Agents are sent blocks if they ask.
+/// Felix can connect by Typha's protocol. For it, the server reads IPAM blocks, BGP peers and live
+/// migrations of virtual machines besides the objects that agents need. Agents are sent IPAM blocks
+/// on request.
 ///
-/// So can what Calico has besides on a node: its BGP daemon (syncer `bgp`), what allocates addresses of tunnels
-/// (`tunnel-ip-allocation`) and what reports the node's status (`node-status`). What they alone need is read while one of
-/// them is attached, and for a minute after; not where the datastore is another fan-out or a Typha.
+/// Calico's other programs on a node can connect as well: its BGP daemon (syncer `bgp`), the
+/// allocator of tunnel addresses (`tunnel-ip-allocation`) and the reporter of node status
+/// (`node-status`). The objects that only they need are read while one of them is connected, and
+/// for a minute after. They are not available if the datastore is another fan-out or a Typha.
 ///
-/// With TLS, both sides show a certificate; that of a client must come from the authority and have the common name or the
-/// URI that is asked for. The files are read again when they change.
+/// With TLS, both sides present a certificate. That of a client must come from the authority and
+/// have the required common name or URI. The files are read again when they change.
 ///
-/// A client has ten seconds and 16 KiB for its hello. An eighth of the connections that an address may have may be before
-/// their hello. A connection takes up to 76 KiB of memory, 236 KiB with TLS: 10,000 connections 0.8 GB, 2.4 GB with TLS.
-/// The objects, one snapshot for each protocol in use, and 64 MiB of changes come on top.
+/// A client has ten seconds and 16 KiB for its hello. Of the connections that an address may have,
+/// an eighth may be without a hello. A connection takes up to 76 KiB of memory, 236 KiB with TLS:
+/// 10,000 connections take 0.8 GB, 2.4 GB with TLS. The objects, one snapshot for each protocol in
+/// use, and 64 MiB of changes come on top.
 ///
-/// SIGTERM sends all clients elsewhere, one after the other, and ends the program when they are gone; a second one ends it
-/// at once.
+/// After SIGTERM, the server sends all clients to other servers, one after the other, and ends when
+/// they are gone. A second SIGTERM ends it at once.
 ///
 /// Example: tortie fanout --datastore etcd://10.0.0.1:2379 --listen 0.0.0.0:5473 --http 0.0.0.0:9093
 #[derive(Debug, clap::Args)]
@@ -61,23 +65,23 @@ pub(super) struct Args {
     datastore: DatastoreArgs,
     #[command(flatten)]
     settle: SettleArgs,
-    /// A configuration file in Felix's format, for how to reach the datastore.
+    /// A configuration file in Felix's format, for access to the datastore.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where to listen for agents; may be given several times.
+    /// Address to listen on for agents; may be given several times.
     #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:5473")]
     listen: Vec<String>,
-    /// Answer /liveness, /readiness and /metrics here. Live means: each thread has shown signs of life within a minute. Ready
-    /// means: everything has been read once.
+    /// Address that answers /liveness, /readiness and /metrics. Live: each thread has shown signs
+    /// of life within a minute. Ready: the datastore has been read completely.
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
-    /// The certificates of the authorities that clients' certificates must come from.
+    /// CA certificates that must have signed the clients' certificates.
     #[arg(long, value_name = "FILE", env = "TYPHA_CAFILE", help_heading = "TLS for clients")]
     tls_ca: Option<PathBuf>,
-    /// The certificate to show to clients.
+    /// Server certificate.
     #[arg(long, value_name = "FILE", env = "TYPHA_SERVERCERTFILE", help_heading = "TLS for clients")]
     tls_cert: Option<PathBuf>,
-    /// Its key.
+    /// Key of the server certificate.
     #[arg(long, value_name = "FILE", env = "TYPHA_SERVERKEYFILE", help_heading = "TLS for clients")]
     tls_key: Option<PathBuf>,
     /// The common name that clients' certificates must have.
@@ -86,18 +90,18 @@ pub(super) struct Args {
     /// The URI that clients' certificates must have among their alternative names; with --client-cn, either is enough.
     #[arg(long, value_name = "URI", env = "TYPHA_CLIENTURISAN", help_heading = "TLS for clients")]
     client_uri_san: Option<String>,
-    /// How many connections to take; further clients are told that there are too many.
+    /// Maximum number of connections; further clients are rejected with an error.
     #[arg(long, value_name = "N", default_value_t = 10_000, env = "TYPHA_MAXCONNECTIONSUPPERLIMIT")]
     max_connections: usize,
-    /// The number of connections to take from one address; further ones are closed.
+    /// Maximum number of connections from one address; further ones are closed.
     #[arg(long, value_name = "N", default_value_t = 512)]
     max_connections_per_address: usize,
-    /// How many of these servers there are. One that has more than its share of the nodes (and more than 400) sends
-    /// clients elsewhere, one a second.
+    /// Number of these servers. A server that has more than its share of the nodes (and more
+    /// than 400) sends clients to the others, one client per second.
     #[arg(long, value_name = "N", default_value_t = 1)]
     servers: usize,
-    /// The Service of Kubernetes that these servers are behind: there are as many as it has endpoints, asked for every 30
-    /// seconds, in place of --servers. Its port is called calico-typha.
+    /// Kubernetes Service of these servers, in place of --servers: the number of its endpoints,
+    /// read every 30 seconds, is the number of servers. Its port is called calico-typha.
     #[cfg(feature = "kubernetes")]
     #[arg(long, value_name = "NAME", env = "TYPHA_K8SSERVICENAME", conflicts_with = "servers")]
     service: Option<String>,
@@ -105,13 +109,13 @@ pub(super) struct Args {
     #[cfg(feature = "kubernetes")]
     #[arg(long, value_name = "NAME", env = "TYPHA_K8SNAMESPACE", default_value = "kube-system")]
     service_namespace: String,
-    /// Changes that come within so many milliseconds after another one go out together.
+    /// Milliseconds within which changes after another one are sent together.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 20)]
     pace: u64,
-    /// For how many seconds to send clients elsewhere at the end.
+    /// Seconds for which clients are sent to other servers at the end.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, env = "TYPHA_SHUTDOWNTIMEOUTSECS")]
     shutdown_timeout: u64,
-    /// How log lines look.
+    /// Format of log lines.
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
 }
@@ -169,7 +173,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What `HOST:PORT` stands for.
+/// Resolves `HOST:PORT`.
 fn addresses(text: &str) -> Result<Vec<SocketAddr>, Failure> {
     Ok(text.to_socket_addrs().map_err(Failure::io(format!("--listen {text}")))?.collect())
 }
@@ -181,7 +185,7 @@ fn answer(address: &str, server: &Arc<Server>, health: Health) -> Result<http::S
         "/readiness" => {
             let upstream = server.hub().upstream();
             let text = match &upstream.unavailable {
-                Some(why) => format!("what is known is served; the datastore cannot be read now: {why}\n"),
+                Some(why) => format!("the last known state is served; the datastore cannot be read now: {why}\n"),
                 None => format!("{} problems in the datastore\n", upstream.problems.len()),
             };
             judge(server.hub().head().status == SyncStatus::InSync, &text)
@@ -194,7 +198,8 @@ fn answer(address: &str, server: &Arc<Server>, health: Health) -> Result<http::S
     Ok(listener)
 }
 
-/// Every thread that agents depend on must have given a sign of life within [`Pulse::TIMEOUT`].
+/// Answers 503 if a thread that agents depend on has given no sign of life within
+/// [`Pulse::TIMEOUT`].
 fn liveness(server: &Server, health: &Health) -> Response {
     if server.hub().upstream().ended {
         return Response::text(503, "the source of the datastore has ended\n");

@@ -20,14 +20,14 @@ use tortie_node::flows::FlowRecord;
 use tortie_node::local_api::{Client, DEFAULT_SOCKET};
 use tortie_telemetry::escape;
 
-/// Show connections of this node, and the rules that decide about them.
+/// Show connections of this node, with the deciding rules.
 ///
-/// Asks the running agent, which collects flows where FlowLogsLocalReporter or FlowLogsFile asks for it: each connection of a
-/// pod or host endpoint of this node when it begins and when it has ended, and each attempt that policy denied. Without
-/// --follow the latest are shown, at most 10,000.
+/// Asks the running agent, which collects flows if FlowLogsLocalReporter or FlowLogsFile enables
+/// it: each connection of a pod or host endpoint of this node at its start and at its end, and each
+/// attempt that policy denied. Without --follow, shows the latest flows, at most 10,000.
 ///
-/// With --follow, what came faster than it was read is left out, and its number is said on standard error. A terminal shows
-/// colours unless NO_COLOR is set.
+/// With --follow, flows that come faster than they are read are left out, and their number is
+/// printed on standard error. On a terminal the output has colours unless NO_COLOR is set.
 ///
 /// Example: tortie flows --denied --to shop/db --follow
 #[derive(Debug, clap::Args)]
@@ -35,16 +35,16 @@ use tortie_telemetry::escape;
 pub(super) struct Args {
     #[command(flatten)]
     filter: Filter,
-    /// Show what happens from now on, as it happens
+    /// Show flows from now on, as they happen
     #[arg(short, long)]
     follow: bool,
-    /// The socket of the agent; see `tortie run --socket`
+    /// Socket of the agent; see `tortie run --socket`
     #[arg(long, value_name = "FILE", env = "TORTIE_SOCKET", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
-    /// How to answer; with --follow, json is a line for each, and yaml a document
+    /// Output format; with --follow, json is a line for each flow, and yaml a document
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-    /// When to use colours
+    /// Use of colours
     #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
     color: ColorChoice,
 }
@@ -52,7 +52,7 @@ pub(super) struct Args {
 #[derive(Debug, Default, Deserialize, Serialize)]
 struct Flows {
     flows: Vec<FlowRecord>,
-    /// How many before these were not told, since this reader was too slow.
+    /// Number of flows before these that the agent left out, since this reader was too slow.
     #[serde(default, skip_serializing)]
     lost: u64,
 }
@@ -94,7 +94,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         out.flush().map_or_else(ControlFlow::Break, ControlFlow::Continue)
     });
     match end.map_err(Failure::failed)? {
-        // Whoever reads has seen enough.
+        // The reader of the output has closed it.
         Some(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Some(error) => Err(Failure::io("standard output")(error)),
         None => Err(Failure::failed("the agent does not collect flows any more")),

@@ -19,8 +19,9 @@ use super::{Failure, with_causes};
 
 /// Show resources in etcd or Kubernetes, as calicoctl and kubectl do.
 ///
-/// By their names, all of a kind, or those that are written in files, as the datastore has them. What -o yaml and -o json print can be applied again: each resource whole as it is
-/// kept, with the version that it is at.
+/// Shows resources by name, all of a kind, or the resources in files, as the datastore has them.
+/// The output of -o yaml and -o json can be applied again: it has each resource in full, with its
+/// resourceVersion.
 ///
 /// Examples: tortie get networkpolicies -A
 ///           tortie get np -l 'team=shop,stage!=test' -o wide
@@ -34,47 +35,48 @@ pub(super) struct Args {
     /// The names.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Files, directories, or - for standard input, in which the resources are that are meant.
+    /// Files, directories, or - for standard input, with the resources to show.
     #[arg(short, long, value_name = "PATH", num_args = 1.., conflicts_with_all = ["all_namespaces", "selector"])]
     filename: Vec<PathBuf>,
-    /// The namespace; of files, of resources that do not say.
+    /// The namespace; for files, the namespace of resources that name none.
     #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces", default_value = "default", value_parser = names::namespace)]
     namespace: String,
     /// In all namespaces.
     #[arg(short = 'A', long, conflicts_with = "names")]
     all_namespaces: bool,
-    /// Only those with such labels: `a=b,c!=d,e in (f,g),!h` as kubectl has it, or a selector of Calico.
+    /// Only resources with matching labels: `a=b,c!=d,e in (f,g),!h` as kubectl has it, or a
+    /// selector of Calico.
     #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "names", allow_hyphen_values = true)]
     selector: Option<LabelQuery>,
-    /// How to show them.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
     store: StoreArgs,
 }
 
-/// How to show resources.
+/// Output format of resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
-    /// For people.
+    /// A table.
     #[default]
     Table,
-    /// The same with more columns.
+    /// A table with more columns.
     Wide,
-    /// KIND/NAME of each, as arguments of other commands.
+    /// KIND/NAME of each, as arguments for other commands.
     Name,
-    /// Everything.
+    /// JSON, everything.
     Json,
-    /// Everything.
+    /// YAML, everything.
     Yaml,
 }
 
-/// What is to be shown.
+/// Resources to show.
 struct Shown {
     objects: Vec<(ResourceKind, Value)>,
-    /// All of it in one.
+    /// All resources as one object.
     whole: Value,
-    /// What could not be read, and why.
+    /// Reasons why resources could not be read.
     errors: Vec<String>,
 }
 
@@ -108,7 +110,7 @@ fn find_each(keys: &[ResourceKey], store: &dyn ResourceStore) -> Result<Shown, F
     for key in keys {
         match find(store, key) {
             Ok(object) => objects.push((key.kind(), object)),
-            // The next one would have to wait as long in vain.
+            // The next request would wait as long, and fail as well.
             Err(error @ StoreError::Unavailable(_)) => return Err(Failure::failed(error)),
             Err(error) => errors.push(with_causes(&error)),
         }
@@ -123,7 +125,7 @@ fn find_each(keys: &[ResourceKey], store: &dyn ResourceStore) -> Result<Shown, F
     Ok(Shown { objects, whole, errors })
 }
 
-/// Finds one. The profile that allows everything is there without being kept.
+/// Finds one resource. The profile that allows everything is built in, and not stored.
 fn find(store: &dyn ResourceStore, key: &ResourceKey) -> Result<Value, StoreError> {
     if key.kind() == ResourceKind::Profile && key.name() == DEFAULT_ALLOW_PROFILE {
         let allow = json!([{"action": "Allow", "source": {}, "destination": {}}]);
@@ -174,7 +176,7 @@ fn print(args: &Args, shown: &Shown) -> Result<(), Failure> {
     super::terminal::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
 }
 
-/// A table for each kind.
+/// Returns a table for each kind.
 fn tables(objects: &[(ResourceKind, Value)], is_wide: bool) -> String {
     let of_one_kind = objects.chunk_by(|one, next| one.0 == next.0);
     let tables = of_one_kind.map(|objects| {

@@ -1,4 +1,4 @@
-//! Annotations of pull requests, as GitHub's workflows print them.
+//! Annotations of pull requests, for GitHub's workflows.
 
 /// `::KIND file=F,line=L,col=C::TEXT`.
 pub(super) fn line(kind: &str, place: Option<(String, u32, u32)>, text: &str) -> String {
@@ -6,7 +6,7 @@ pub(super) fn line(kind: &str, place: Option<(String, u32, u32)>, text: &str) ->
     format!("::{kind}{}::{}\n", place.unwrap_or_default(), data(text))
 }
 
-/// What would end the line, or begin another command.
+/// Escapes characters that would end the line or start another command.
 fn data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }

@@ -31,11 +31,12 @@ use super::store::{StoreArgs, StoreUrl};
 use tortie_datastore::pending_change::STATE_DIR;
 use tortie_telemetry::escape;
 
-/// Whose history.
+/// Selection of a history.
 #[derive(Debug, clap::Args)]
 struct WhereArgs {
-    /// The directory of manifests, as file:DIR, or etcd://HOST:PORT,... as the agent has it, or kubernetes:[KUBECONFIG]; not needed
-    /// if agents of this machine read one only. `rollback` writes to Kubernetes by that kubeconfig.
+    /// Datastore of the history: file:DIR, etcd://HOST:PORT,... as in the agent's options, or
+    /// kubernetes:[KUBECONFIG]; not needed if the agents of this machine read only one. `rollback`
+    /// writes to Kubernetes with that kubeconfig.
     #[arg(long, value_name = "URL")]
     datastore: Option<DatastoreUrl>,
     /// The agent's --state-dir.
@@ -64,7 +65,8 @@ impl WhereArgs {
         History::find(&self.state_dir, origin.as_ref()).map_err(Failure::failed)
     }
 
-    /// The history of this server, or the only one of Kubernetes: the agent may know the server by another address.
+    /// Returns the history of this server, or the only one of Kubernetes: the agent may know the
+    /// server by another address.
     #[cfg(feature = "kubernetes")]
     fn of_kubernetes(&self, file: Option<&Path>) -> Result<History, Failure> {
         let server = super::datastore::kubeconfig(file)?.fixed().map_err(Failure::failed)?.server;
@@ -77,9 +79,9 @@ impl WhereArgs {
         }
     }
 
-    /// How to reach the API server that a history is of.
+    /// Returns the options for access to the API server of a history.
     #[cfg(feature = "kubernetes")]
-    #[cfg_attr(not(feature = "etcd"), expect(unused_variables, reason = "only etcd has flags of its own"))]
+    #[cfg_attr(not(feature = "etcd"), expect(unused_variables, reason = "only etcd has separate flags"))]
     fn kubernetes_store(&self, args: &RollbackArgs, server: &str) -> Result<StoreArgs, Failure> {
         let config = match &self.datastore {
             Some(DatastoreUrl::Kubernetes(file)) => super::datastore::kubeconfig(file.as_deref())?,
@@ -116,9 +118,10 @@ struct OtherServer {
 
 /// List former states of the manifests, or of etcd or Kubernetes.
 ///
-/// The agent of this machine keeps the last ones (`tortie run --history`): of a directory of manifests, or of what people write
-/// into etcd or Kubernetes. Without a number, lists them with the time, how many
-/// files and objects changed, the newest first; with one, says what changed to reach that state, as `diff -u` does.
+/// The agent of this machine keeps the latest states (`tortie run --history`) of a directory of
+/// manifests, or of the resources that users write into etcd or Kubernetes. Without a number, lists
+/// them, newest first, with the time and the number of changed files and objects. With a number,
+/// shows the changes that led to that state, as `diff -u` does.
 ///
 /// Examples: tortie history
 ///           tortie history 12
@@ -129,17 +132,19 @@ pub(super) struct Args {
     state: Option<u64>,
     #[command(flatten)]
     place: WhereArgs,
-    /// How to answer.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 
 /// Restore a former state of the manifests, or of etcd or Kubernetes.
 ///
-/// Only files or resources that differ are written, and those that were not there are removed; the running agent takes that as any
-/// change, and it is a new state of the history, from which there is a way back, too. Where one holds what no state of the
-/// history has, nothing is changed without --force. Files are written each in one step; of the others all that differs is changed, or
-/// nothing, and with --confirm it is taken back unless `tortie confirm` comes in time.
+/// Writes only files or resources that differ, and removes those that the state does not have. The
+/// running agent handles this like any other change. It becomes a new state of the history, which
+/// can be rolled back as well. If a file or resource has content that no state of the history has,
+/// nothing is changed without --force. Each file is replaced in one step. Resources in etcd or
+/// Kubernetes are changed all or not at all, and with --confirm the change is rolled back unless
+/// `tortie confirm` comes in time.
 ///
 /// Examples: tortie rollback 12
 ///           tortie rollback 12 --confirm 60s
@@ -150,20 +155,21 @@ pub(super) struct RollbackArgs {
     state: u64,
     #[command(flatten)]
     place: WhereArgs,
-    /// Also where that loses what the history does not know.
+    /// Go back even if that loses content that the history does not have.
     #[arg(long)]
     force: bool,
-    /// Say what would change, as `diff -u` does, and change nothing.
+    /// Show the changes, as `diff -u` does, and make none.
     #[arg(long)]
     dry_run: bool,
-    /// Of etcd and Kubernetes: take it back unless `tortie confirm` comes in this time, such as 60s, 5m or 1h.
+    /// For etcd and Kubernetes: roll the change back unless `tortie confirm` comes in this time,
+    /// such as 60s, 5m or 1h.
     #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     #[arg(long, value_name = "TIME", value_parser = super::confirming::window, conflicts_with = "dry_run")]
     confirm: Option<Duration>,
     #[cfg(feature = "etcd")]
     #[command(flatten)]
     etcd: super::etcd::EtcdArgs,
-    /// How to answer.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -219,7 +225,7 @@ fn roll_back_files(args: &RollbackArgs, history: &History) -> Result<(), Failure
     args.output.print(whole, || way.files.iter().map(line).collect())
 }
 
-/// Says what is in the way, and what would change if only that is asked for. Returns whether the change is to be made.
+/// Prints conflicts, and with `--dry-run` the changes. Returns whether the rollback is to be made.
 fn is_to_be_made(args: &RollbackArgs, history: &History, way: &WayBack) -> Result<bool, Failure> {
     if way.files.is_empty() {
         let nothing = || json!({ "resources": [], "errors": [] });
@@ -228,8 +234,8 @@ fn is_to_be_made(args: &RollbackArgs, history: &History, way: &WayBack) -> Resul
     }
     for (path, conflict) in &way.conflicts {
         let why = match conflict {
-            Conflict::Unknown => "holds what the history does not know",
-            _ => "has changed in between in a way that the history does not know",
+            Conflict::Unknown => "has content that the history does not have",
+            _ => "had content in between that the history does not have",
         };
         eprintln!("{}: {why}", name(history, path));
     }
@@ -243,12 +249,12 @@ fn is_to_be_made(args: &RollbackArgs, history: &History, way: &WayBack) -> Resul
         return Ok(false);
     }
     if !way.conflicts.is_empty() && !args.force {
-        return Err(Failure::failed("nothing has been changed; --force goes back all the same, and loses that"));
+        return Err(Failure::failed("nothing has been changed; --force rolls back and discards that content"));
     }
     Ok(true)
 }
 
-/// A file or resource as people know it.
+/// Returns the name of a file or resource in messages.
 fn name(history: &History, path: &str) -> String {
     match history.origin() {
         Origin::Directory(directory) if path.is_empty() => directory.display().to_string(),
@@ -257,26 +263,28 @@ fn name(history: &History, path: &str) -> String {
     }
 }
 
-/// An entry with what is known of its texts.
+/// History entry with its changes of files and objects.
 struct Described<'e> {
     entry: &'e HistoryEntry,
     files: Vec<ChangedFile<'e>>,
-    /// What happened to objects.
+    /// Changes of objects.
     objects: BTreeMap<Object, Change>,
 }
 
-/// An object as people know it: kind and names, and the API, by which those of Calico and Kubernetes are told apart.
+/// An object in messages: kind and names, and the API group, which distinguishes kinds of Calico
+/// and Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Object {
     subject: String,
-    /// Such as `networking.k8s.io`; without the version, in which the same object may be written again.
+    /// API group, such as `networking.k8s.io`; without the version, as the same object may be
+    /// written with another one.
     group: String,
 }
 
 struct ChangedFile<'e> {
     change: &'e FileChange,
     name: String,
-    /// `None` if a text that is needed is not kept.
+    /// Texts before and after; `None` if one is not kept.
     texts: Option<(Option<String>, Option<String>)>,
 }
 
@@ -348,7 +356,7 @@ fn objects(path: &str, text: Option<&str>, to: &mut BTreeMap<Object, Value>) {
     to.extend(named.filter(|(subject, _)| !subject.is_empty()).map(|(subject, value)| {
         let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
         let group = match api_version.split_once('/').map_or("", |(group, _)| group) {
-            // In which of its forms an object of Calico is written makes it no other one.
+            // Both forms of Calico's resources describe the same object.
             "crd.projectcalico.org" => "projectcalico.org",
             group => group,
         };
@@ -372,7 +380,7 @@ impl Described<'_> {
         self.objects.values().filter(|found| **found == change).count()
     }
 
-    /// Kind and names; and the API, if objects of two have the same ones.
+    /// Returns kind and names, with the API group if objects of two groups share them.
     fn name(&self, object: &Object) -> String {
         let Object { subject, group } = object;
         let is_alone = self.objects.keys().filter(|other| other.subject == *subject).count() == 1;
@@ -429,7 +437,7 @@ impl ChangedFile<'_> {
     }
 }
 
-/// What there is of each kind of change, such as `+2 ~1`.
+/// Returns the number of changes of each kind, such as `+2 ~1`.
 fn counts(count: impl Fn(Change) -> usize) -> String {
     let parts = Change::ALL.iter().map(|change| (change.sign(), count(*change)));
     let parts: Vec<String> =

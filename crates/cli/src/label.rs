@@ -12,8 +12,8 @@ use super::{Failure, with_causes};
 
 /// Change labels of resources in etcd or Kubernetes, as kubectl does.
 ///
-/// KEY=VALUE sets a label, KEY- takes it away. A label that has another value already is changed with --overwrite only. By names,
-/// or with --all or -l what the namespace has of the kind.
+/// KEY=VALUE sets a label, KEY- removes it. A label that has another value already is changed with
+/// --overwrite only. Resources are given by name, or selected in the namespace with --all or -l.
 ///
 /// Examples: tortie label hep node-1-eth0 role=edge team-
 ///           tortie label np -n shop -l team=web tier=front
@@ -22,7 +22,7 @@ use super::{Failure, with_causes};
 pub(super) struct Args {
     /// The kind, in any case, as a plural or by a short name, such as np, gnp, hep; or KIND/NAME.
     kind: KindOrOne,
-    /// The names, unless --all or -l says which; and then KEY=VALUE or KEY- for each label.
+    /// The names, unless --all or -l selects resources; then KEY=VALUE or KEY- for each label.
     #[arg(value_name = "NAME|KEY=VALUE|KEY-", required = true)]
     words: Vec<String>,
     /// The namespace.
@@ -30,7 +30,7 @@ pub(super) struct Args {
     namespace: String,
     #[command(flatten)]
     select: SelectArgs,
-    /// Also change labels that have another value.
+    /// Also change labels with another value.
     #[arg(long)]
     overwrite: bool,
     #[command(flatten)]
@@ -57,12 +57,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     args.confirming.write_to(&*opened, &args.store, &wishes, false)
 }
 
-/// A label that is not overwritten, with the option that does so.
+/// A label with another value, with the option that overwrites it.
 #[derive(Debug, thiserror::Error)]
 #[error("{}; --overwrite makes it `{wanted}`", with_causes(.0), wanted = .0.wanted)]
 struct NotOverwritten(LabelError);
 
-/// The reason why words are no names and labels.
+/// The reason why words cannot be split into names and labels.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum WordError {
     #[error("`{0}` is neither KEY=VALUE nor KEY-; names come before labels")]
@@ -75,7 +75,7 @@ enum WordError {
     NoLabel,
 }
 
-/// The names of resources, and the labels.
+/// Splits words into the names of resources and the changes of labels.
 fn sorted_out(words: &[String]) -> Result<(Vec<String>, LabelChange), WordError> {
     let (mut names, mut change) = (Vec::new(), LabelChange::new());
     for word in words {

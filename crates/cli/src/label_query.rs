@@ -1,4 +1,4 @@
-//! Which labels what is meant must have.
+//! Label queries, as of `-l`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,8 +7,8 @@ use std::str::FromStr;
 use serde_json::Value;
 use tortie_selector::{ParseError, Selector};
 
-/// What kubectl takes for `-l`, or a selector of Calico. Both mean the same where they look the same: that an object without the
-/// label is not equal to any value, and in no set.
+/// A label selector of kubectl's `-l`, or a selector of Calico. Where both look the same, they mean
+/// the same: an object without the label is not equal to any value, and in no set.
 #[derive(Clone, Debug)]
 pub(super) struct LabelQuery {
     selector: Selector,
@@ -16,12 +16,12 @@ pub(super) struct LabelQuery {
 }
 
 impl LabelQuery {
-    /// Whether nothing was written.
+    /// Reports whether the query is empty.
     pub(super) fn is_blank(&self) -> bool {
         self.is_blank
     }
 
-    /// Whether the object has such labels.
+    /// Reports whether the labels of an object match.
     pub(super) fn matches(&self, object: &Value) -> bool {
         let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
         let labels: BTreeMap<&str, &str> =
@@ -33,7 +33,7 @@ impl LabelQuery {
 /// The reason why a text is no label query.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LabelQueryError {
-    #[error("a requirement is missing beside a comma; `a=b,c!=d` is meant so")]
+    #[error("a requirement is missing beside a comma; a valid selector is `a=b,c!=d`")]
     NoRequirement,
     #[error("has a `)` too many")]
     Unopened,
@@ -63,7 +63,7 @@ impl FromStr for LabelQuery {
     }
 }
 
-/// The same as a selector of Calico.
+/// Converts a label selector of kubectl into a selector of Calico.
 fn of_kubectl(text: &str) -> Result<String, LabelQueryError> {
     let mut out = String::new();
     for part in parts(text)? {
@@ -79,7 +79,7 @@ fn of_kubectl(text: &str) -> Result<String, LabelQueryError> {
     Ok(if out.is_empty() { "all()".into() } else { out })
 }
 
-/// What is between commas that are in no parentheses.
+/// Splits a text at the commas outside of parentheses.
 fn parts(text: &str) -> Result<Vec<&str>, LabelQueryError> {
     let (mut depth, mut from, mut parts) = (0_u32, 0, Vec::new());
     for (at, c) in text.char_indices() {
@@ -102,7 +102,7 @@ fn parts(text: &str) -> Result<Vec<&str>, LabelQueryError> {
     Ok(parts)
 }
 
-/// One of `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`, `a`, `!a`.
+/// Converts one of `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`, `a`, `!a`.
 fn requirement(text: &str) -> Result<String, LabelQueryError> {
     if let Some(name) = text.strip_prefix('!') {
         return Ok(format!("!has({})", label(name)?));

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
-#![allow(clippy::disallowed_methods, reason = "commands read files, ask sockets and wait on threads of their own")]
+#![allow(clippy::disallowed_methods, reason = "commands read files, query sockets and start threads")]
 #![allow(
     clippy::doc_markdown,
     rustdoc::broken_intra_doc_links,
@@ -88,7 +88,7 @@ mod written;
 pub use check::Lint;
 pub use exit::{Cause, Failure, with_causes};
 
-/// One of the commands that need no privileges to answer; `trace --live` alone asks the kernel.
+/// A command that needs no privileges; only `trace --live` does, as it traces the kernel.
 #[derive(Debug)]
 pub struct Command(Parsed);
 

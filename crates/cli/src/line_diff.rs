@@ -1,12 +1,12 @@
-//! How two texts differ, line by line.
+//! Differences between two texts, line by line.
 
 use std::fmt::Write as _;
 
 use tortie_telemetry::escape;
 
-/// How many lines are shown around what differs.
+/// Number of unchanged lines shown around a difference.
 const CONTEXT: usize = 3;
-/// More comparisons than this are not worth a shorter answer.
+/// Maximum number of comparisons for a minimal difference.
 const MAX_COMPARISONS: usize = 4_000_000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ enum Kind {
     Added,
 }
 
-/// The differences of two texts in the unified format; nothing if they are equal.
+/// Returns the differences of two texts in the unified format; empty if they are equal.
 pub(super) fn unified(name: &str, before: Option<&str>, after: Option<&str>) -> String {
     let lines = |text: Option<&'_ str>| text.unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>();
     let (old, new) = (lines(before), lines(after));
@@ -61,13 +61,13 @@ pub(super) fn unified(name: &str, before: Option<&str>, after: Option<&str>) -> 
     out
 }
 
-/// The lines that are removed, and those that are added (`true`), in order, without those that stay.
+/// Returns the removed (`false`) and added (`true`) lines, in order.
 pub(super) fn changed_lines(old: &[String], new: &[String]) -> Vec<(bool, String)> {
     let changed = script(old, new).into_iter().filter(|(kind, _)| *kind != Kind::Same);
     changed.map(|(kind, line)| (kind == Kind::Added, line.to_owned())).collect()
 }
 
-/// What to keep, remove and add, in order.
+/// Returns the lines to keep, remove and add, in order.
 fn script<'t>(old: &'t [String], new: &'t [String]) -> Vec<(Kind, &'t str)> {
     let head = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let (old_rest, new_rest) = (old.get(head..).unwrap_or_default(), new.get(head..).unwrap_or_default());
@@ -79,14 +79,15 @@ fn script<'t>(old: &'t [String], new: &'t [String]) -> Vec<(Kind, &'t str)> {
     same(first).chain(middle(removed, added)).chain(same(rest)).collect()
 }
 
-/// The same by the longest common subsequence, or all of it if that would take too long.
+/// Returns the same by the longest common subsequence, or replaces all lines if that would take too
+/// long.
 fn middle<'t>(old: &'t [String], new: &'t [String]) -> Vec<(Kind, &'t str)> {
     let removed = |lines: &'t [String]| lines.iter().map(|line| (Kind::Removed, line.as_str()));
     let added = |lines: &'t [String]| lines.iter().map(|line| (Kind::Added, line.as_str()));
     if old.len().saturating_mul(new.len()) > MAX_COMPARISONS {
         return removed(old).chain(added(new)).collect();
     }
-    // How many lines are common from each pair of places on.
+    // Length of the longest common subsequence from each pair of places on.
     let width = new.len() + 1;
     let mut common = vec![0_u32; (old.len() + 1) * width];
     let get = |common: &[u32], row: usize, column: usize| common.get(row * width + column).copied().unwrap_or_default();
@@ -163,7 +164,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
 
-        /// `patch` makes one text of the other by it.
+        /// `git apply` turns the old text into the new one.
         #[test]
         fn patches_apply(old in proptest::collection::vec(0_u8..4, 0..30), new in proptest::collection::vec(0_u8..4, 0..30)) {
             let text = |lines: &[u8]| lines.iter().map(|line| format!("line {line}\n")).collect::<String>();

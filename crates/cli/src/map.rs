@@ -18,41 +18,42 @@ use super::terminal::not_a_selector;
 
 /// Draw the allowed connections of the cluster.
 ///
-/// Pods of a namespace that no policy tells apart are one node, and so are networks that policies tell apart. Lines are what
-/// policies let pass, exactly, with the rules that decide; what a pod lets through whoever its peer is stands on the pod itself.
-/// The page has a switch for each tier, a search and, for what is clicked, the deciding rules at both ends. It is one file that
-/// needs no network. The cluster is read from any datastore; no privileges are needed.
+/// Pods of a namespace that no policy distinguishes are one node, and so are networks that no rule
+/// distinguishes. A line shows exactly the packets that policies allow, with the deciding rules.
+/// Packets that a pod allows with any peer are shown on the pod itself. The page has a switch for
+/// each tier, a search and, for the clicked element, the deciding rules at both ends. It is one
+/// file that needs no network. The cluster is read from any datastore; no privileges are needed.
 ///
 /// Example: tortie map --datastore file:examples/demo > map.html
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// Only pods of this namespace, and whom they reach and are reached by.
+    /// Only pods of this namespace, and their peers in both directions.
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Vec<String>,
-    /// Only pods that match, and whom they reach and are reached by.
+    /// Only pods that match, and their peers in both directions.
     #[arg(long, value_name = "SELECTOR")]
     selector: Option<String>,
     /// Only packets to this port, such as 443 or 53/udp.
     #[arg(long, value_name = "PORT[/PROTOCOL]", value_parser = port)]
     port: Vec<(Protocol, u16)>,
-    /// Between IPv6 addresses. A page has both.
+    /// Use IPv6 addresses. A page shows both families.
     #[arg(long)]
     ipv6: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// How to draw.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 
-/// How to draw.
+/// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
-    /// A page to look at, in one file.
+    /// A web page in one file.
     #[default]
     Html,
-    /// The picture alone.
+    /// Only the picture.
     Svg,
     /// A graph for Graphviz.
     Dot,
@@ -130,7 +131,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     super::terminal::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
 }
 
-/// What decides, and where that is written.
+/// Describes a deciding rule, with its place.
 fn describe(origins: &Origins, by: &DecidedBy, direction: Direction) -> String {
     let text = by.in_words(direction);
     let origin = match by {

@@ -1,4 +1,4 @@
-//! Kinds, names and namespaces as they are written on a command line.
+//! Kinds, names and namespaces on the command line.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use super::Failure;
 use super::columns::aligned;
 use super::store::Keeps;
 
-/// A kind, and perhaps the name of one resource behind a slash, as kubectl takes them.
+/// A kind, or a resource as KIND/NAME, as in kubectl.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KindOrOne {
     pub(super) kind: ResourceKind,
@@ -16,22 +16,22 @@ pub(super) struct KindOrOne {
 }
 
 impl KindOrOne {
-    /// Whether one resource is meant.
+    /// Reports whether a single resource is named.
     pub(super) fn is_one(&self) -> bool {
         self.name.is_some()
     }
 }
 
-/// The reason why a text is no kind, or no resource by kind and name.
+/// The reason why a text is no kind, and no KIND/NAME.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum KindError {
     #[error("is neither KIND nor KIND/NAME; the namespace is for -n")]
     Form,
-    #[error("is more than one kind; ask for one after the other")]
+    #[error("is more than one kind; run the command once for each")]
     Several,
     #[error("is of Kubernetes alone: `kubectl get {0}` shows it")]
     OfKubectl(String),
-    #[error("{0}\n\nThe kinds, and what else they are called:\n{kinds}", kinds = kinds())]
+    #[error("{0}\n\nThe kinds and their other names:\n{kinds}", kinds = kinds())]
     Unknown(UnknownKind),
 }
 
@@ -50,7 +50,7 @@ impl FromStr for KindOrOne {
     }
 }
 
-/// Kinds of Kubernetes that people ask for and that kubectl shows.
+/// Kinds of Kubernetes for which the error refers to kubectl.
 const OF_KUBECTL: [&str; 20] = [
     "pod",
     "pods",
@@ -74,7 +74,7 @@ const OF_KUBECTL: [&str; 20] = [
     "secrets",
 ];
 
-/// The error for a word that is no kind.
+/// Returns the error for a word that is no kind.
 fn unknown(word: &str, error: UnknownKind) -> KindError {
     match word {
         _ if word.contains(',') => KindError::Several,
@@ -83,7 +83,7 @@ fn unknown(word: &str, error: UnknownKind) -> KindError {
     }
 }
 
-/// The kinds that people write, a line for each.
+/// Returns the kinds that users write, a line for each.
 fn kinds() -> String {
     let row = |kind: ResourceKind| {
         let names = std::iter::once(kind.plural()).chain(kind.short_names().iter().copied());
@@ -104,7 +104,7 @@ pub(super) enum NamespaceError {
     Form,
 }
 
-/// The name of one namespace.
+/// Parses the name of a namespace.
 pub(super) fn namespace(text: &str) -> Result<String, NamespaceError> {
     if text.contains([',', '*']) {
         return Err(NamespaceError::Several);
@@ -115,7 +115,7 @@ pub(super) fn namespace(text: &str) -> Result<String, NamespaceError> {
     Ok(text.to_owned())
 }
 
-/// The resources of these names: of one kind, or each behind its own kind and a slash.
+/// Returns the keys of the named resources: names of one kind, or KIND/NAME for each.
 pub(super) fn keys(first: &KindOrOne, names: &[String], namespace: &str) -> Result<Vec<ResourceKey>, Failure> {
     let key = |kind: ResourceKind, name: &str| {
         let namespace = if kind.is_namespaced() { namespace } else { "" };
@@ -133,7 +133,8 @@ pub(super) fn keys(first: &KindOrOne, names: &[String], namespace: &str) -> Resu
     Ok(keys)
 }
 
-/// The same of a command that is about resources by their names, if the datastore keeps their kinds.
+/// Returns the keys of the named resources. Fails if there are none, or if the datastore does not
+/// keep their kinds.
 pub(super) fn wanted(
     first: &KindOrOne,
     names: &[String],
@@ -148,7 +149,7 @@ pub(super) fn wanted(
     Ok(keys)
 }
 
-/// Whether the datastore keeps the kind.
+/// Fails if the datastore does not keep the kind.
 pub(super) fn kept(kind: ResourceKind, keeps: Keeps) -> Result<(), Failure> {
     if !kind.is_of_kubernetes() || keeps.has_policies_of_kubernetes() {
         return Ok(());
@@ -190,7 +191,7 @@ mod tests {
         insta::assert_snapshot!("foo".parse::<KindOrOne>().unwrap_err());
         let said = |word: &str| word.parse::<KindOrOne>().unwrap_err().to_string();
         assert_eq!(said("pods"), "is of Kubernetes alone: `kubectl get pods` shows it");
-        assert_eq!(said("np,gnp"), "is more than one kind; ask for one after the other");
+        assert_eq!(said("np,gnp"), "is more than one kind; run the command once for each");
         assert!(
             said("gnpp").starts_with("`gnpp` is not a kind of resource that the datastore keeps; is `gnp` meant?\n")
         );

@@ -45,7 +45,7 @@ fn nodes(sources: &Sources, local: &Config, objects: &[Update]) -> Vec<Node> {
     hosts.into_iter().filter_map(node).collect()
 }
 
-/// The node of an endpoint.
+/// Returns the node of an endpoint.
 fn host(update: &Update) -> Option<Hostname> {
     match update {
         Update::WorkloadEndpoint(key, Some(_)) => Some(Hostname::new(key.host())),
@@ -66,7 +66,7 @@ impl<'u> RuleCounts<'u> {
         Self(counts.collect())
     }
 
-    /// The policies with the most rules.
+    /// Returns the policies with the most rules.
     fn largest(&self, policies: Vec<PolicyId>) -> Vec<PolicyId> {
         let count = |policy: &PolicyId| self.0.get(policy).copied().unwrap_or_default();
         let most = policies.iter().map(count).max().unwrap_or_default();

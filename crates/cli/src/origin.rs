@@ -1,4 +1,4 @@
-//! Where policies and other objects are written.
+//! Places of policies and other objects.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -11,11 +11,11 @@ use tortie_model::{Direction, HostEndpointKey, Key, PolicyId, WorkloadEndpointKe
 use tortie_resources::Position;
 use tortie_resources::manifest::{Format, Options, PolicyPosition, object_positions};
 
-/// Where objects are written: in files, or in a datastore at a version.
+/// Places of objects: in files, or in a datastore at a version.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
     policies: BTreeMap<PolicyId, Written>,
-    /// Others. Looked up only, so that their order is not to be seen.
+    /// Other objects. Only looked up, so that their order has no effect.
     objects: HashMap<Key, Place>,
 }
 
@@ -39,7 +39,7 @@ pub(super) enum Origin<'a> {
 }
 
 impl Origin<'_> {
-    /// File, line and column.
+    /// Returns file, line and column.
     pub(super) fn parts(&self) -> Option<(String, u32, u32)> {
         match self {
             Self::InFile { file, position } => Some((file.display().to_string(), position.line, position.column)),
@@ -59,7 +59,7 @@ impl fmt::Display for Origin<'_> {
 }
 
 impl Origins {
-    /// Reads files. Of several that define one object, that counts which comes first.
+    /// Parses files. If several define an object, the first one counts.
     pub(super) fn of_texts(texts: Vec<(PathBuf, String)>, options: &Options) -> Self {
         let mut origins = Self::default();
         for (file, text) in texts {
@@ -76,7 +76,7 @@ impl Origins {
         origins
     }
 
-    /// Of objects in a datastore, by their versions.
+    /// Returns the places of objects in a datastore, by their versions.
     pub(super) fn of_versions(versions: BTreeMap<Key, Arc<str>>) -> Self {
         let mut origins = Self::default();
         for (key, version) in versions {
@@ -88,7 +88,7 @@ impl Origins {
         origins
     }
 
-    /// The same, where policies are called otherwise.
+    /// Renames policies.
     pub(super) fn renamed(mut self, names: &BTreeMap<PolicyId, PolicyId>) -> Self {
         for (old, new) in names {
             if let Some(written) = self.policies.remove(old) {
@@ -98,7 +98,7 @@ impl Origins {
         self
     }
 
-    /// These, and others for what is not in them.
+    /// Adds the places of objects that have none here.
     pub(super) fn or(mut self, others: Self) -> Self {
         for (policy, written) in others.policies {
             self.policies.entry(policy).or_insert(written);
@@ -109,7 +109,7 @@ impl Origins {
         self
     }
 
-    /// Where an object is written.
+    /// Returns the place of an object.
     pub(super) fn object(&self, key: &Key) -> Option<Origin<'_>> {
         Some(match self.objects.get(key)? {
             Place::InFile(file, position) => Origin::InFile { file, position: *position },
@@ -117,7 +117,8 @@ impl Origins {
         })
     }
 
-    /// Where that is written which decides: a rule, the profile that has it, or the tier that ends.
+    /// Returns the place of a decision: of the policy rule, of the profile with the rule, or of the
+    /// tier that ends.
     pub(super) fn decided_by(&self, by: &DecidedBy, direction: Direction) -> Option<Origin<'_>> {
         match by {
             DecidedBy::PolicyRule { policy, index, .. } => self.rule(policy, direction, *index),
@@ -127,7 +128,7 @@ impl Origins {
         }
     }
 
-    /// Where the endpoint is written that is asked.
+    /// Returns the place of the endpoint of a leg.
     pub(super) fn endpoint(&self, leg: &Leg) -> Option<Origin<'_>> {
         match &leg.at {
             At::Workload(id) | At::WorkloadToHost(id) => {

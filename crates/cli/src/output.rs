@@ -1,4 +1,4 @@
-//! How answers are printed.
+//! Output of answers.
 
 use std::io::Write as _;
 
@@ -7,20 +7,20 @@ use tortie_resources::to_yaml;
 
 use super::Failure;
 
-/// How to answer.
+/// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Output {
-    /// For people.
+    /// Text for people.
     #[default]
     Table,
-    /// Everything.
+    /// JSON, everything.
     Json,
-    /// Everything.
+    /// YAML, everything.
     Yaml,
 }
 
 impl Output {
-    /// Prints the whole answer, or what people are to read of it.
+    /// Prints the whole answer as JSON or YAML, or its text for people.
     ///
     /// # Errors
     /// If standard output cannot be written.

@@ -18,10 +18,11 @@ use super::wish::Wish;
 
 /// Change a part of resources in etcd or Kubernetes, as kubectl does.
 ///
-/// The patch is YAML or JSON and is merged into each resource (RFC 7396): what is null in it goes, mappings are merged, and
-/// everything else is replaced, lists as a whole. What comes of it is validated. With a resourceVersion in its metadata, that
-/// version is changed only. There are no strategic merges, which Calico's kinds do not have in Kubernetes either, and no JSON
-/// patches (RFC 6902).
+/// The patch is YAML or JSON and is merged into each resource (RFC 7396): null removes a field,
+/// mappings are merged, and everything else is replaced, lists as a whole. The result is validated.
+/// With a resourceVersion in the metadata of the patch, only that version is changed. Strategic
+/// merges, which Calico's kinds do not have in Kubernetes either, and JSON patches (RFC 6902) are
+/// not supported.
 ///
 /// Example: tortie patch np web -n shop -p '{spec: {order: 10}}'
 #[derive(Debug, clap::Args)]
@@ -44,10 +45,10 @@ pub(super) struct Args {
         allow_hyphen_values = true
     )]
     patch: Option<String>,
-    /// The file that the patch is in, or - for standard input.
+    /// File with the patch, or - for standard input.
     #[arg(long, value_name = "PATH")]
     patch_file: Option<PathBuf>,
-    /// What kind of patch it is: merge.
+    /// Type of the patch: merge.
     #[arg(long = "type", value_name = "TYPE", default_value = "merge")]
     _kind: PatchKind,
     #[command(flatten)]
@@ -56,13 +57,13 @@ pub(super) struct Args {
     confirming: ConfirmingArgs,
 }
 
-/// How a patch is written.
+/// Type of a patch.
 #[derive(Clone, Copy, Debug)]
 enum PatchKind {
     Merge,
 }
 
-/// The reason why a text is no kind of patch.
+/// The reason why a text is no type of patch.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 enum PatchKindError {
     #[error("there are no strategic merges; `merge` replaces lists as a whole")]
@@ -97,7 +98,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     args.confirming.write(&args.store, &wishes, false)
 }
 
-/// The patch, which must be a mapping.
+/// Reads the patch, which must be a mapping.
 fn patch(args: &Args) -> Result<Value, Failure> {
     let (place, text) = match (&args.patch, &args.patch_file) {
         (Some(text), _) => ("--patch".to_owned(), text.clone()),

@@ -33,10 +33,11 @@ const CHANGES: u8 = 2;
 
 /// Show the effect of applying or deleting objects.
 ///
-/// Says which connections of the whole cluster open and close, between whom, by which rules; what host endpoints let through;
-/// which pods lose all policy, which rules can match nothing or are decided about before; and how much nodes have to
-/// program. The cluster is read from any datastore; nothing is changed, and no privileges are needed. Ends with exit code 0
-/// if nothing changes, and with 2 if something does.
+/// Shows the connections of the whole cluster that open and close, with their ends and the deciding
+/// rules, and the same for host endpoints. Also shows pods that lose all policy, rules that can
+/// match nothing or that others decide before, and the number of objects that nodes have to
+/// program. The cluster is read from any datastore; nothing is changed, and no privileges are
+/// needed. Exits with 0 if nothing changes, and with 2 if something does.
 ///
 /// Example: tortie plan -f policy.yaml --datastore file:examples/demo
 #[derive(Debug, clap::Args)]
@@ -45,7 +46,7 @@ pub(super) struct Args {
     /// Files and directories of the objects; `-` for standard input.
     #[arg(short, long = "filename", value_name = "PATH", required = true)]
     files: Vec<PathBuf>,
-    /// The objects are deleted.
+    /// Delete the objects instead of applying them.
     #[arg(long)]
     delete: bool,
     #[command(flatten)]
@@ -56,17 +57,17 @@ pub(super) struct Args {
 
 /// Show the differences between two clusters, or two versions of one.
 ///
-/// The same as `plan` for all that makes the first the second. Each is a directory of manifests or a datastore; certificates
-/// and users that are given are for both.
+/// The same as `plan` for a change that turns the first cluster into the second. Each is a
+/// directory of manifests or a datastore; certificates and users are for both.
 ///
 /// Example: tortie diff examples/demo file:/etc/tortie
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct DiffArgs {
-    /// The first: a directory, or what --datastore takes elsewhere.
+    /// The first cluster: a directory, or a URL as for --datastore of other commands.
     #[arg(value_name = "BEFORE", value_parser = place)]
     before: DatastoreUrl,
-    /// The second.
+    /// The second cluster.
     #[arg(value_name = "AFTER", value_parser = place)]
     after: DatastoreUrl,
     #[command(flatten)]
@@ -74,44 +75,44 @@ pub(super) struct DiffArgs {
     /// A configuration file in Felix's format.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// For how many seconds to try again while a datastore cannot be read.
+    /// Seconds of retries while a datastore cannot be read.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     timeout: u64,
     #[command(flatten)]
     how: HowArgs,
 }
 
-/// How to judge and answer.
+/// Options of evaluation and output.
 #[derive(Debug, clap::Args)]
 struct HowArgs {
-    /// A TCP port by which nodes are managed: host endpoints that close it are named.
+    /// TCP port of management connections; host endpoints that close it are reported.
     #[arg(long, value_name = "PORT", default_value = "22")]
     management_port: Vec<u16>,
-    /// Show as well what changes on this node: the lines of its chains and IP sets that go and come.
+    /// Also show the lines of chains and IP sets that are removed and added on this node.
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// How to answer.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 
-/// How to answer.
+/// Output format.
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 enum Output {
-    /// For people.
+    /// Text for people.
     #[default]
     Table,
-    /// Everything.
+    /// JSON, everything.
     Json,
-    /// Everything.
+    /// YAML, everything.
     Yaml,
-    /// Annotations of a pull request, as GitHub's workflows print them.
+    /// Annotations of a pull request, for GitHub's workflows.
     Github,
-    /// A page to look at, in one file.
+    /// A web page in one file.
     Html,
 }
 
-/// A datastore's URL, or a directory.
+/// Parses a datastore's URL, or a directory.
 fn place(text: &str) -> Result<DatastoreUrl, DatastoreUrlError> {
     let is_url = ["file:", "etcd:", "kubernetes:", "fanout:", "typha:"].iter().any(|scheme| text.starts_with(scheme));
     if is_url { text.parse() } else { Ok(DatastoreUrl::Directory(text.into())) }
@@ -150,7 +151,7 @@ fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &H
         let after = Parameters::new(&sources, &local, objects.values())?;
         options.settings_after = Some((after.settings, after.nodes));
     }
-    let progress = Progress::begin("comparing what is open before and after");
+    let progress = Progress::begin("comparing connections before and after");
     let refused = newly_refused(&sources, &local, &updates, &change)?;
     options.management_ports.clone_from(&how.management_port);
     let node = how.node.as_deref().map(Hostname::new);
@@ -171,7 +172,8 @@ fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &H
     if plan.is_empty() { Ok(()) } else { Err(Failure::Reported(CHANGES)) }
 }
 
-/// Returns what nodes refuse after the change and do not refuse before.
+/// Returns the findings about policies and endpoints that nodes refuse after the change, but not
+/// before.
 fn newly_refused(
     sources: &Sources,
     local: &Config,

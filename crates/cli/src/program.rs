@@ -1,4 +1,4 @@
-//! Foundations that commands share with programs that run a node.
+//! Functions that commands share with programs that run a node.
 
 use std::path::Path;
 use std::sync::mpsc::SyncSender;
@@ -10,7 +10,7 @@ use super::Failure;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 pub use super::confirming::watch_in_background;
 
-/// The configuration of this machine: environment variables and the configuration file.
+/// Returns the configuration of this machine: environment variables and the configuration file.
 ///
 /// # Errors
 /// If the file cannot be read or parsed.
@@ -33,7 +33,8 @@ pub fn read_again(sources: &mut Sources, file: Option<&Path>) -> Result<(), Fail
     Ok(())
 }
 
-/// Wakes the receiver of events. A full queue wakes it as well.
+/// Returns a function that sends an event without blocking. If the queue is full, its receiver is
+/// awake anyway.
 pub fn wake<T: Send + 'static>(sender: &SyncSender<T>, event: fn() -> T) -> impl Fn() + Send + 'static {
     let sender = sender.clone();
     move || {

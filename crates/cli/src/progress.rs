@@ -1,30 +1,31 @@
-//! What long work is at, for people who wait for it.
+//! Progress of long work, for people who wait.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Nothing is said of what is done sooner.
+/// Time after which progress is shown first.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often it is said again.
+/// Interval between updates of the progress line.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Goes to the beginning of the line, and clears it.
 const CLEAR: &str = "\r\x1b[K";
 
-/// Says on standard error what is done and since when, in one line that is cleared in the end; nothing where that is no terminal.
+/// Shows the current step and the elapsed time on standard error, in one line that is cleared at
+/// the end. Shows nothing if standard error is no terminal.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     thread: Option<(Sender<&'static str>, JoinHandle<()>)>,
 }
 
 impl Progress {
-    /// For work that begins with this step.
+    /// Starts the progress of work with this step.
     pub(super) fn begin(step: &'static str) -> Self {
         if io::stderr().is_terminal() { Self::on(io::stderr(), step, PATIENCE, AGAIN) } else { Self::default() }
     }
 
-    /// Without a thread, as on a machine that has no more, the work is done all the same.
+    /// Starts the thread. If none can be started, no progress is shown.
     fn on(out: impl Write + Send + 'static, step: &'static str, patience: Duration, again: Duration) -> Self {
         let (steps, received) = mpsc::channel();
         let mut line = Line { out, step, since: Instant::now(), is_shown: false };
@@ -45,15 +46,15 @@ impl Progress {
         Self { thread: thread.ok().map(|thread| (steps, thread)) }
     }
 
-    /// The next step begins.
+    /// Shows the next step.
     pub(super) fn step(&self, step: &'static str) {
         if let Some((steps, _)) = &self.thread {
-            // A thread that has ended says nothing any more.
+            // A failure means that the thread has ended; there is no progress to show then.
             let _ = steps.send(step);
         }
     }
 
-    /// The work is done: nothing of the line is left when this returns.
+    /// Ends the progress. The line is cleared when this returns.
     pub(super) fn end(mut self) {
         self.join();
     }
@@ -80,7 +81,7 @@ struct Line<W> {
 }
 
 impl<W: Write> Line<W> {
-    /// What cannot be shown is not.
+    /// Ignores write errors.
     fn show(&mut self) {
         let _ = write!(self.out, "{CLEAR}{}, {} s", self.step, self.since.elapsed().as_secs());
         let _ = self.out.flush();

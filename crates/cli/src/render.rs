@@ -19,12 +19,14 @@ use super::datastore::{DatastoreArgs, Wanted};
 use super::directory::{DirectoryArgs, SettleArgs};
 use tortie_node::engine::describe_ignored;
 
-/// Print what would be programmed on a clean node.
+/// Print the rules that would be programmed on a clean node.
 ///
-/// That is exactly what would be handed to `ipset restore` and `iptables-restore`, or what `nft -f` takes for the tables of nftables
-/// that a node programs in their place; where eBPF programs enforce policy, the tables that they read as well.
+/// Prints exactly the input of `ipset restore` and `iptables-restore`. With nftables, prints the
+/// `nft -f` input for the tables that a node programs instead. If eBPF programs enforce policy,
+/// prints the eBPF tables that they read as well.
 ///
-/// Needs no privileges and touches nothing. Parameters come from FELIX_* variables, --config and the datastore.
+/// Needs no privileges and changes nothing. Parameters come from FELIX_* variables, --config and
+/// the datastore.
 ///
 /// Example: tortie render --datastore file:examples/demo --node demo-node --ip-version 4 --table filter
 #[derive(Debug, clap::Args)]
@@ -44,29 +46,32 @@ pub(super) struct Args {
     /// Only this table: filter, nat, mangle or raw.
     #[arg(long, conflicts_with = "ipsets", value_parser = ["filter", "nat", "mangle", "raw"])]
     table: Option<String>,
-    /// For how many seconds to try again while the datastore cannot be read, as when its server is starting. What lasts
-    /// until somebody changes something, such as a refusal or a directory that is not there, is not waited for.
+    /// Seconds of retries while the datastore cannot be read, as when its server is starting.
+    /// Errors that last until an operator changes something, such as a refusal or a missing
+    /// directory, are not retried.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     timeout: u64,
     /// Only the IP sets.
     #[arg(long)]
     ipsets: bool,
-    /// What enforces policy; by default what BPFEnabled says, and nftables if NFTablesMode is Enabled.
+    /// Back end that enforces policy; by default eBPF if BPFEnabled is set, and nftables if
+    /// NFTablesMode is Enabled.
     #[arg(long, value_enum, value_name = "BACKEND")]
     backend: Option<RenderedBackend>,
-    /// Also the instructions of the eBPF programs, for this machine's kernel if it describes its types.
+    /// Also print the instructions of the eBPF programs, for this machine's kernel if it describes
+    /// its types.
     #[arg(long, conflicts_with_all = ["table", "ipsets"])]
     programs: bool,
 }
 
-/// What enforces policy.
+/// Back end that enforces policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum RenderedBackend {
     /// Chains and IP sets.
     Iptables,
-    /// Tables of nftables.
+    /// nftables tables.
     Nftables,
-    /// Programs at the hooks of netfilter, and tables that they read.
+    /// eBPF programs at netfilter hooks, and the tables that they read.
     Ebpf,
 }
 
@@ -96,7 +101,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     print(&rendered, args, out).map_err(Failure::io("standard output"))
 }
 
-/// The objects of the datastore that bear on the node. Problems with them are printed.
+/// Reads the objects of the datastore that concern the node, and prints their problems.
 fn objects(args: &Args, sources: &Sources, hostname: &Hostname) -> Result<Vec<Update>, Failure> {
     let local = sources.resolve().map_err(Failure::failed)?.config;
     let wanted = Wanted {
@@ -115,7 +120,7 @@ fn objects(args: &Args, sources: &Sources, hostname: &Hostname) -> Result<Vec<Up
     Ok(updates)
 }
 
-/// Returns the settings of the node's dataplane, with the backend of the command line.
+/// Returns the settings of the node's dataplane, with the back end of the command line.
 fn dataplane_settings(args: &Args, resolved: &Resolved, hostname: Hostname) -> Result<DataplaneConfig, Failure> {
     let config = &resolved.config;
     let mut settings = settings::dataplane(config, hostname, Backend::Nft).map_err(Failure::failed)?;
@@ -139,14 +144,14 @@ fn dataplane_settings(args: &Args, resolved: &Resolved, hostname: Hostname) -> R
         settings::for_nftables(config, &mut settings).map_err(Failure::failed)?;
     }
     if is_by_programs {
-        // What is printed is for machines that have iptables.
+        // The output is for machines that have iptables.
         settings.rules.accepts_beside_programs = true;
         settings::not_done_by_programs(resolved).iter().for_each(|what| eprintln!("{what}"));
     }
     Ok(settings)
 }
 
-/// Everything that a datastore holds, and what is wrong with it.
+/// Reads all objects of a datastore, with their problems.
 ///
 /// # Errors
 /// If it refuses, or cannot be read for so long.
@@ -158,7 +163,7 @@ pub(super) fn read(source: Box<dyn Source>, patience: Duration) -> Result<Everyt
     })
 }
 
-/// The configuration in force, the datastore's included.
+/// Returns the configuration in force, the datastore's part included.
 fn resolve(sources: &mut Sources, hostname: &Hostname, updates: &[Update]) -> Result<Resolved, Failure> {
     let config = sources.resolve().map_err(Failure::failed)?.config;
     for update in calculate(&config, hostname, updates.to_vec()).0 {
@@ -173,7 +178,7 @@ fn resolve(sources: &mut Sources, hostname: &Hostname, updates: &[Update]) -> Re
     Ok(resolved)
 }
 
-/// What a node has to enforce, and what of it is left out.
+/// Returns the desired state of a node, and the objects that are left out of it.
 pub(super) fn calculate(
     config: &Config,
     hostname: &Hostname,
@@ -195,7 +200,7 @@ impl Args {
 
 fn print(rendered: &Rendered, args: &Args, mut out: impl Write) -> io::Result<()> {
     let wanted = |family: Family| args.wants(family);
-    // A single text is printed bare, so that it can be piped on.
+    // A single text is printed without a title, so that it can be piped into a program.
     let single = args.ip_version.is_some() && (args.table.is_some() || args.ipsets);
     if args.table.is_none() {
         for (family, text) in rendered.ip_sets.iter().filter(|(family, _)| wanted(*family)) {

@@ -16,12 +16,13 @@ use tortie_node::engine::describe_ignored;
 
 /// Calculate a recording and print the messages to the dataplane.
 ///
-/// The recording holds JSON lines: `{"key": "/calico/v1/…", "value": …}` sets an object as Calico stores it (null deletes
-/// it), `{"update": …}` one as Tortie's library `tortie-model` writes it, `{"status": "in-sync"}` says how far the datastore
-/// has been read (`wait-for-datastore`, `resync`, `in-sync`), and `{"flush": true}` lets the calculation answer. What is left
-/// at the end is flushed as well. Each answer is a line: a `felix.ToDataplane` message in protobuf JSON. Parameters come from
-/// FELIX_* variables. A stored value that is not valid counts as a deletion and is reported on standard error; an update that
-/// is not ends the replay.
+/// The recording holds JSON lines. `{"key": "/calico/v1/…", "value": …}` sets an object as Calico
+/// stores it; null deletes it. `{"update": …}` sets an object as Tortie's library `tortie-model`
+/// writes it. `{"status": "in-sync"}` sets the progress of reading the datastore
+/// (`wait-for-datastore`, `resync`, `in-sync`). `{"flush": true}` prints the messages that are due,
+/// as does the end of the recording. Each message is a line: a `felix.ToDataplane` message in
+/// protobuf JSON. Parameters come from FELIX_* variables. A stored value that is not valid counts
+/// as a deletion and is reported on standard error; an invalid update ends the replay.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -63,7 +64,7 @@ fn replay(input: impl BufRead, out: impl Write, node: &str, environment: Raw) ->
     replay.out.flush().map_err(Failure::io("standard output"))
 }
 
-/// A line of a recording that is none.
+/// An invalid line of a recording.
 #[derive(Debug, thiserror::Error)]
 #[error("line {number} of the recording")]
 struct BadLine {
@@ -106,7 +107,7 @@ impl<W: Write> Replay<W> {
     fn flush(&mut self) -> Result<(), Failure> {
         self.graph.flush(&mut self.pending);
         for update in self.pending.drain(..) {
-            // An update of this agent alone, that a datastore is not ready, has no message.
+            // An update for this agent alone, that a datastore is not ready, has no message.
             let Some(mut message) = to_json(&update, self.sequence_number) else { continue };
             self.sequence_number += 1;
             if let Some(config) = message.get_mut("config_update").and_then(Json::as_object_mut) {
@@ -118,7 +119,8 @@ impl<W: Write> Replay<W> {
     }
 }
 
-/// The graph knows of the datastore's configuration only; environment variables override it.
+/// Adds the environment's parameters, which override those of the datastore. The graph has only the
+/// latter.
 fn add_environment(config: &mut Map<String, Json>, environment: &Raw) {
     if environment.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! Several resources of a kind, other than by their names.
+//! Selection of several resources of a kind.
 
 use tortie_datastore::store::ResourceStore;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision, labelled};
@@ -7,13 +7,14 @@ use super::Failure;
 use super::label_query::LabelQuery;
 use super::names::KindOrOne;
 
-/// Which resources of a kind, other than by their names.
+/// Selection of resources of a kind other than by name.
 #[derive(Debug, clap::Args)]
 pub(super) struct SelectArgs {
-    /// All of the kind in the namespace.
+    /// All resources of the kind in the namespace.
     #[arg(long)]
     all: bool,
-    /// Those with such labels: `a=b,c!=d,e in (f,g),!h` as kubectl has it, or a selector of Calico.
+    /// Resources with matching labels: `a=b,c!=d,e in (f,g),!h` as kubectl has it, or a selector of
+    /// Calico.
     #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "all", allow_hyphen_values = true)]
     selector: Option<LabelQuery>,
     /// With --all or -l: in all namespaces.
@@ -22,20 +23,21 @@ pub(super) struct SelectArgs {
 }
 
 impl SelectArgs {
-    /// Whether resources are meant by anything but names.
+    /// Reports whether resources are selected other than by name.
     pub(super) fn is_given(&self) -> Result<bool, Failure> {
         let is_given = self.all || self.selector.is_some();
         if self.all_namespaces && !is_given {
             return Err(Failure::usage("-A is for --all and -l"));
         }
-        // A variable of a script that is not set must not mean everything.
+        // An unset variable of a script must not select everything.
         if self.selector.as_ref().is_some_and(LabelQuery::is_blank) {
             return Err(Failure::usage("-l: the selector is empty; --all means all"));
         }
         Ok(is_given)
     }
 
-    /// The resources that are meant, each at the version at which it is so; says if there are none.
+    /// Returns the selected resources, each with the version that was selected. Prints a message if
+    /// there are none.
     pub(super) fn find(
         &self,
         kind: &KindOrOne,
@@ -53,8 +55,8 @@ impl SelectArgs {
             for (key, why) in &listing.unreadable {
                 eprintln!("tortie: {key}: {why}");
             }
-            // It may be meant, or not.
-            let why = "nothing has been changed, as what cannot be read may be meant as well; names say which are";
+            // An unreadable resource may match, or not.
+            let why = "nothing has been changed, as unreadable resources may match as well; select resources by name";
             return Err(Failure::failed(why));
         }
         let mut found = Vec::new();
@@ -71,12 +73,12 @@ impl SelectArgs {
     }
 }
 
-/// Where resources of a kind are looked for; `None` is everywhere.
+/// Returns the namespace in which resources of a kind are looked up; `None` for all namespaces.
 pub(super) fn namespace_of(kind: ResourceKind, namespace: &str, all_namespaces: bool) -> Option<&str> {
     Some(namespace).filter(|_| kind.is_namespaced() && !all_namespaces)
 }
 
-/// What is said where there is nothing.
+/// Returns the message for an empty selection.
 pub(super) fn nothing(kind: ResourceKind, has_selector: bool, namespace: &str, all_namespaces: bool) -> String {
     let such = if has_selector { " with such labels" } else { "" };
     match namespace_of(kind, namespace, all_namespaces) {

@@ -21,7 +21,7 @@ pub(super) struct Args {
     /// The selector, such as `app == 'web'`.
     #[arg(required_unless_present = "batch", allow_hyphen_values = true)]
     expression: Option<String>,
-    /// Labels to try it on: `k=v,k=v`, or a JSON object.
+    /// Labels to match: `k=v,k=v`, or a JSON object.
     #[arg(long, value_name = "LABELS")]
     labels: Option<String>,
     /// Read JSON lines `{"selector": …, "labels": [{…}, …]}` from standard input and answer each with a line

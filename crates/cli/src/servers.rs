@@ -1,11 +1,11 @@
-//! Servers of a fan-out or Typhas.
+//! Servers of a fan-out, or Typhas.
 
 use std::fmt;
 use std::sync::Arc;
 
 use tortie_fanout::{DiscoveryError, ServerDiscovery};
 
-/// A server that could be connected to.
+/// A server to which a connection is possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// Host and port.
@@ -14,16 +14,16 @@ pub struct Candidate {
     pub node: Option<String>,
 }
 
-/// A place where servers are found.
+/// A discovery of servers.
 pub trait FindServers: fmt::Debug + Send + Sync {
-    /// Lists the present servers, the preferred ones first.
+    /// Returns the current servers, the preferred ones first.
     ///
     /// # Errors
     /// If they cannot be found.
     fn find(&self) -> Result<Vec<Candidate>, DiscoveryError>;
 }
 
-/// Servers that are always the same.
+/// Fixed servers.
 impl FindServers for Vec<String> {
     fn find(&self) -> Result<Vec<Candidate>, DiscoveryError> {
         Ok(self.iter().map(|address| Candidate { address: address.clone(), node: None }).collect())
@@ -32,13 +32,13 @@ impl FindServers for Vec<String> {
 
 /// The result of a preparation.
 pub enum Prepared {
-    /// Servers that are prepared for before each connection.
+    /// A discovery that prepares the node before each connection.
     ByDiscovery(Arc<dyn ServerDiscovery>),
-    /// Servers that need no preparation.
+    /// A discovery without preparation.
     AsFound(Box<dyn FindServers>),
 }
 
-/// Servers as they are found.
+/// A discovery without preparation.
 #[derive(Debug)]
 pub(crate) struct AsFound(pub(crate) Box<dyn FindServers>);
 

@@ -44,10 +44,12 @@ enum What {
     },
     /// Show the kernel's packet counts of each rule
     ///
-    /// Where eBPF programs enforce policy, each rule of a policy or profile, and each end of a tier, with direction and verdict,
-    /// since the programs were attached: packets that begin a connection, or belong to none. A rule that decides about no packet at
-    /// all, since others always come before it, is not there. Otherwise the rules of the policies' chains, since these were written; with
-    /// nftables also which rules of policies each counts for, as several may share a count.
+    /// If eBPF programs enforce policy, shows each rule of a policy or profile, and each end of a
+    /// tier, with direction and verdict. These counts are of packets that begin a connection, or
+    /// belong to none, since the programs were attached. A rule is missing if other rules decide
+    /// all its packets. Otherwise shows the rules of the policies' chains, with counts since these
+    /// were written. With nftables, also shows the policy rules of each count, as several may share
+    /// one.
     ///
     /// Example: tortie show counters
     Counters {
@@ -63,7 +65,7 @@ enum What {
     Sets {
         #[command(flatten)]
         ask: AskArgs,
-        /// The id of one
+        /// Id of an IP set
         id: Option<String>,
     },
     Pods(Box<pods::Args>),

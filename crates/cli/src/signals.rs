@@ -1,4 +1,4 @@
-//! What signals ask of a program.
+//! Handling of signals.
 
 use std::ffi::c_int;
 use std::thread;
@@ -13,29 +13,31 @@ use super::Failure;
 
 /// Time that an agent may take to end. An unresponsive driver takes 4 s, an iptables command 2 s.
 pub const STOP_PATIENCE: Duration = Duration::from_secs(8);
-/// How often the thread looks at the clock once the program is to end.
+/// Interval between looks at the clock once the program is to end.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What to do at which signal. None of it may wait for anybody: the thread must be there for the next signal.
+/// Handlers of signals. None of them may block, since the thread has to take the next signal.
 pub struct Handlers {
-    /// At the first SIGTERM or SIGINT, after it has been noted that the program is to end.
+    /// Handler of the first SIGTERM or SIGINT; called after the end of the program has been
+    /// recorded.
     pub stop: Box<dyn Fn() + Send>,
-    /// At SIGHUP.
+    /// Handler of SIGHUP.
     pub reload: Box<dyn Fn() + Send>,
-    /// How long the program may take to end by itself; if it does not, it is ended. For ever if `None`.
+    /// Time that the program may take to end by itself, after which it is ended; `None` is
+    /// unlimited.
     pub patience: Option<Duration>,
 }
 
 impl Handlers {
-    /// For a program that has nothing to read again.
+    /// Returns the handlers of a program that has nothing to read again.
     pub fn new(stop: impl Fn() + Send + 'static) -> Self {
         let reload = || tracing::info!("SIGHUP: nothing here is read again at a signal");
         Self { stop: Box::new(stop), reload: Box::new(reload), patience: None }
     }
 }
 
-/// Follows signals on a thread of its own. Whoever sends a second SIGTERM or SIGINT does not want to wait. Signals that
-/// would kill a program which does not know them have no effect.
+/// Handles signals on a separate thread. A second SIGTERM or SIGINT ends the program at once.
+/// SIGUSR1, SIGUSR2 and SIGPIPE, which kill a program by default, have no effect.
 ///
 /// # Errors
 /// If the thread or its pipe cannot be made.
@@ -45,7 +47,7 @@ pub fn follow(handlers: Handlers) -> Result<Stop, Failure> {
     Ok(stop)
 }
 
-/// As [`follow`], for a program that `stop` ends already.
+/// Handles signals as [`follow`] does, for a program with an existing `stop`.
 ///
 /// # Errors
 /// If the thread or its pipe cannot be made.
@@ -61,7 +63,7 @@ struct Follower {
     handlers: Handlers,
     stop: Stop,
     signals: Signals,
-    /// When the program was asked to end.
+    /// Time of the first signal that ends the program.
     asked: Option<Instant>,
 }
 
@@ -77,7 +79,7 @@ impl Follower {
             arrived.into_iter().for_each(|signal| self.take(signal));
             let waited = self.asked.map(|asked| asked.elapsed());
             if waited.zip(self.handlers.patience).is_some_and(|(waited, patience)| waited >= patience) {
-                // What hinders the program from ending may hinder a word about it, too.
+                // The reason why the program does not end may block logging as well.
                 end(0);
             }
         }
@@ -98,7 +100,7 @@ impl Follower {
     }
 }
 
-/// Ends the program with all that it has started.
+/// Ends the program with all its child processes.
 fn end(code: i32) -> ! {
     exec::kill_all();
     std::process::exit(code)

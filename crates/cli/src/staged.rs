@@ -28,7 +28,7 @@ use super::store::{Keeps, StoreArgs, StoreUrl};
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use super::wish::Wish;
 
-/// Put staged policies in force; `tortie flows --staged` shows their effect.
+/// Put staged policies in force; see `tortie flows --staged` for effects.
 ///
 /// Example: tortie staged commit shop/db --datastore etcd://127.0.0.1:2379
 #[derive(Debug, clap::Args)]
@@ -42,11 +42,12 @@ pub(super) struct Args {
 enum What {
     /// Put a staged policy in force
     ///
-    /// In etcd and Kubernetes, the policy of the same name that is enforced becomes as the staged one is, or is deleted if the
-    /// staged one says so (stagedAction: Delete); then the staged one is deleted. With --confirm both come back as they were unless
-    /// `tortie confirm` comes in time. A StagedKubernetesNetworkPolicy in etcd becomes the policy knp.default.NAME that stands for one of
-    /// Kubernetes there. Of a directory, the manifest is printed that is to be written in place of the
-    /// staged one; with --write it is, if its file holds nothing else.
+    /// In etcd and Kubernetes, the enforced policy of the same name is replaced by the staged one,
+    /// or is deleted if the staged one has stagedAction: Delete; then the staged one is deleted.
+    /// With --confirm both are restored unless `tortie confirm` comes in time. A
+    /// StagedKubernetesNetworkPolicy in etcd becomes the policy knp.default.NAME, which represents
+    /// the Kubernetes policy there. For a directory, prints the manifest that is to replace the
+    /// staged one; with --write, replaces the file if it has no other objects.
     ///
     /// Examples: tortie staged commit shop/db --datastore etcd://127.0.0.1:2379 --confirm 60s
     ///           tortie staged commit shop/db --datastore kubernetes: --confirm 60s
@@ -60,10 +61,10 @@ struct CommitArgs {
     /// must be for a StagedKubernetesNetworkPolicy.
     #[arg(value_name = "POLICY")]
     name: StagedName,
-    /// Where the policies are kept: etcd://HOST:PORT,HOST:PORT, kubernetes:[KUBECONFIG] or file:DIR.
+    /// Datastore of the policies: etcd://HOST:PORT,HOST:PORT, kubernetes:[KUBECONFIG] or file:DIR.
     #[arg(long, value_name = "URL", env = "TORTIE_DATASTORE")]
     datastore: DatastoreUrl,
-    /// Of a directory: write the manifest in place of the file of the staged policy.
+    /// For a directory: replace the file of the staged policy with the manifest.
     #[arg(long)]
     write: bool,
     #[cfg(feature = "etcd")]
@@ -73,7 +74,7 @@ struct CommitArgs {
     #[command(flatten)]
     confirming: ConfirmingArgs,
     #[cfg(not(any(feature = "etcd", feature = "kubernetes")))]
-    /// How to answer.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -101,7 +102,7 @@ impl CommitArgs {
     }
 }
 
-/// Something that was done.
+/// A change that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Done {
     object: String,
@@ -158,7 +159,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Says what was done.
+/// Prints the changes that were made.
 fn print(output: Output, done: &[Done], file: Option<&str>) -> Result<(), Failure> {
     let whole = || {
         let resources = done.iter().map(|done| json!({ "resource": done.object, "outcome": done.word }));
@@ -175,12 +176,12 @@ fn print(output: Output, done: &[Done], file: Option<&str>) -> Result<(), Failur
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct StagedName {
     kind: StagedKind,
-    /// Empty for one of the whole cluster.
+    /// Empty for a global policy.
     namespace: String,
     name: String,
 }
 
-/// Of which kind it is.
+/// Kind of a staged policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StagedKind {
     /// `StagedNetworkPolicy`.
@@ -192,7 +193,7 @@ enum StagedKind {
 }
 
 impl StagedKind {
-    /// The kind of the staged policy, and API version and kind of the one that it becomes.
+    /// Returns the kind of the staged policy, and API version and kind of the one that it becomes.
     fn names(self) -> (&'static str, &'static str, &'static str) {
         const CALICO: &str = "projectcalico.org/v3";
         match self {
@@ -234,17 +235,17 @@ impl StagedName {
         }
     }
 
-    /// The staged policy, with its kind.
+    /// Returns the kind and name of the staged policy.
     fn staged(&self) -> String {
         self.with_kind(self.kind.names().0)
     }
 
-    /// The policy that it becomes, with its kind.
+    /// Returns the kind and name of the enforced policy.
     fn enforced(&self) -> String {
         self.with_kind(self.kind.names().2)
     }
 
-    /// Whether a manifest is that of the staged policy, or of the one that it becomes.
+    /// Reports whether a manifest is that of the staged policy, or of the enforced one.
     fn is_of(&self, object: &Value, is_staged: bool) -> bool {
         let (staged, api_version, enforced) = self.kind.names();
         let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -271,7 +272,8 @@ fn commit_in_store(args: &CommitArgs, datastore: StoreUrl) -> Result<(), Failure
         args.etcd.clone(),
     );
     let (staged, enforced) = keys(name, store.keeps()).map_err(Failure::usage)?;
-    // The version that is in force then; the staged policy goes only after that, and only if it is still that one.
+    // The version of the staged policy that is put in force. The staged policy is deleted only
+    // after that, and only at this version.
     let committed = Cell::new(None);
     let place = || "tortie".to_owned();
     let put = Wish {
@@ -294,13 +296,13 @@ fn commit_in_store(args: &CommitArgs, datastore: StoreUrl) -> Result<(), Failure
     confirming.write(&store, &[put, take], false)?;
     if (name.kind, enforced.kind()) == (StagedKind::Kubernetes, ResourceKind::NetworkPolicy) {
         let what =
-            "a policy controller that keeps this etcd equal to a Kubernetes goes by what is there: apply it there, too";
+            "a policy controller copies policies from Kubernetes to this etcd: apply the policy in Kubernetes, too";
         eprintln!("tortie: {what}");
     }
     Ok(())
 }
 
-/// The staged policy of this name, and the one that it becomes.
+/// Returns the keys of the staged policy and of the enforced one.
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 fn keys(name: &StagedName, keeps: Keeps) -> Result<(ResourceKey, ResourceKey), KeyError> {
     let (staged, enforced) = match name.kind {
@@ -309,7 +311,7 @@ fn keys(name: &StagedName, keeps: Keeps) -> Result<(ResourceKey, ResourceKey), K
         StagedKind::Kubernetes if keeps.has_policies_of_kubernetes() => {
             (ResourceKind::StagedKubernetesNetworkPolicy, ResourceKind::KubernetesNetworkPolicy)
         }
-        // The policy that stands in etcd for the one of Kubernetes.
+        // In etcd, a policy of Calico represents the one of Kubernetes.
         StagedKind::Kubernetes => (ResourceKind::StagedKubernetesNetworkPolicy, ResourceKind::NetworkPolicy),
     };
     let key = |kind, called: &str| ResourceKey::new(kind, &name.namespace, called);
@@ -318,7 +320,8 @@ fn keys(name: &StagedName, keeps: Keeps) -> Result<(ResourceKey, ResourceKey), K
     Ok((key(staged, &name.name)?, key(enforced, &called)?))
 }
 
-/// Does what the staged policy asks for; says which version of it that was, and in a word what was done.
+/// Applies a staged policy: writes or deletes the enforced one. Returns the version of the staged
+/// policy, and the outcome as one word.
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 fn put_in_force(
     store: &dyn ResourceStore,
@@ -346,7 +349,7 @@ fn put_in_force(
     Ok((found.revision, word))
 }
 
-/// The policy that a staged one becomes, as it is kept.
+/// Returns the enforced policy in the form in which the datastore keeps it.
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 fn policy_of(
     staged: &ResourceKey,
@@ -359,7 +362,7 @@ fn policy_of(
         return Ok(policy);
     }
     let converted = to_v3::network_policy(&policy);
-    // What is left out of such a policy would close more than what is shown of the staged one.
+    // A conversion that leaves rules out would deny more than the flows of the staged policy show.
     let wrong = converted.problems.iter().find(|problem| problem.severity == Severity::Error);
     match (converted.outcome, wrong) {
         (Conversion::Resource(policy), None) => Ok(policy),
@@ -370,7 +373,7 @@ fn policy_of(
     }
 }
 
-/// The same policy as one that is enforced.
+/// Converts a staged policy into the enforced one.
 fn as_enforced(mut object: Value, name: &StagedName) -> Value {
     let (_, api_version, kind) = name.kind.names();
     if let Some(map) = object.as_object_mut() {
@@ -381,7 +384,7 @@ fn as_enforced(mut object: Value, name: &StagedName) -> Value {
         spec.shift_remove("stagedAction");
     }
     if let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) {
-        // What belongs to the staged one alone.
+        // These belong to the staged policy only.
         for own in ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"] {
             metadata.shift_remove(own);
         }

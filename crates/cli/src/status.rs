@@ -7,13 +7,14 @@ use super::agent_socket::AskArgs;
 use tortie_node::engine::inspect::EngineStatus;
 use tortie_node::local_api::Status;
 
-/// The exit code if the agent is not ready.
+/// Exit code if the agent is not ready.
 const NOT_READY: u8 = 3;
 
 /// Show the status of the agent of this node.
 ///
-/// Asks the running agent: its version, datastore, problems, last apply and latency. Ends with exit code 0 if it is ready,
-/// which means that policy is in the kernel and nothing is held back, and with 3 if not.
+/// Queries the running agent: its version, datastore, problems, last apply and latency. Exits with
+/// 0 if it is ready, which means that policy is in the kernel and nothing is held back, and with 3
+/// if not.
 ///
 /// Example: tortie status
 #[derive(Debug, clap::Args)]
@@ -75,7 +76,7 @@ fn text(status: &Status) -> String {
     line("queue", &format!("{for_engine} changes wait for the engine{}", for_kernel.unwrap_or_default()));
     if let Some(change) = &status.pending_change {
         let when = match change.state.as_str() {
-            "waiting" => format!("is taken back in {} s unless `tortie confirm` comes", change.seconds_left),
+            "waiting" => format!("is rolled back in {} s unless `tortie confirm` comes", change.seconds_left),
             other => other.to_owned(),
         };
         line("change", &format!("{} by {}: {when}", change.resources.join(", "), change.by));
@@ -108,7 +109,7 @@ fn of_engine(line: &mut impl FnMut(&str, &str), engine: &EngineStatus) {
     if let Some(held) = &engine.held_changes {
         line("held back", &format!("since {}: {}", held.since, held.reason()));
         held.objects.iter().for_each(|object| line("", object));
-        line("", "`tortie confirm` puts that in force, `tortie confirm --status` says where it is written");
+        line("", "`tortie confirm` puts these changes in force, `tortie confirm --status` shows their places");
     }
     let problems = [
         ("unavailable", engine.datastore_unavailable.as_slice()),
@@ -198,13 +199,13 @@ mod tests {
           changes      12 from the datastore, 4.2 ms to the kernel on average
           latency      3.0 ms to the kernel last; in the last ten minutes 50 % within 2.5 ms, 90 % within 7.0 ms, 99 % within 11.2 ms
           queue        7 changes wait for the engine, 2 for the kernel
-          change       Tier/platform, NetworkPolicy/shop/web by ada: is taken back in 42 s unless `tortie confirm` comes
+          change       Tier/platform, NetworkPolicy/shop/web by ada: is rolled back in 42 s unless `tortie confirm` comes
           engine       in sync, session 2
           enforces     3 policies on 0 workload and 0 host endpoints, 0 IP sets, by eBPF programs
           last apply   3.0 s ago, took 20.5 ms, incomplete
           held back    since 2026-11-23T19:48:59Z: they would cut the connection of 198.51.100.7:54321 to port 22 by eth0
                        policy GlobalNetworkPolicy/hosts
-                       `tortie confirm` puts that in force, `tortie confirm --status` says where it is written
+                       `tortie confirm` puts these changes in force, `tortie confirm --status` shows their places
           kernel       chain cali-x is missing
         ");
         status.engine = None;

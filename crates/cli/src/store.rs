@@ -1,4 +1,4 @@
-//! Where resources are written to, on the command line.
+//! Options for a datastore that commands write.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use super::exit::Cause;
 #[cfg(feature = "kubernetes")]
 use super::with_causes;
 
-/// Where resources are written to and read from.
+/// Datastore in which resources are written and read.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct StoreArgs {
-    /// Where the resources are kept: etcd://HOST:PORT,HOST:PORT or kubernetes:[KUBECONFIG].
+    /// Datastore of the resources: etcd://HOST:PORT,HOST:PORT or kubernetes:[KUBECONFIG].
     #[arg(long, value_name = "URL", env = "TORTIE_DATASTORE")]
     datastore: StoreUrl,
     #[cfg(feature = "etcd")]
@@ -45,14 +45,14 @@ pub(super) enum StoreUrl {
     Kubernetes(KubeConfig),
 }
 
-/// The reason why a text is no datastore that can be written.
+/// The reason why a text names no datastore that can be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StoreUrlError {
     /// `kubernetes:` with an authority.
     #[cfg(feature = "kubernetes")]
     #[error("`kubernetes:` takes the path of a kubeconfig, or nothing")]
     Kubeconfig,
-    /// A place that does not parse.
+    /// A kubeconfig path that does not parse.
     #[cfg(feature = "kubernetes")]
     #[error("kubernetes: {}", with_causes(.0))]
     Kubernetes(KubeConfigError),
@@ -84,7 +84,7 @@ impl FromStr for StoreUrl {
     }
 }
 
-/// Which kinds a datastore keeps.
+/// Kinds of resources that a datastore keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keeps {
     /// Calico's.
@@ -96,7 +96,7 @@ pub(super) enum Keeps {
 }
 
 impl Keeps {
-    /// Whether policies of Kubernetes are kept as they are.
+    /// Reports whether Kubernetes policies are kept in their own form.
     pub(super) fn has_policies_of_kubernetes(self) -> bool {
         match self {
             #[cfg(feature = "etcd")]
@@ -106,7 +106,8 @@ impl Keeps {
         }
     }
 
-    /// Which resource an object is; one that belongs to a namespace and does not say is in this one.
+    /// Returns the key of an object. A namespaced object without a namespace belongs to the given
+    /// one.
     pub(super) fn key_of(self, object: &Value, namespace: &str) -> Result<ResourceKey, ObjectError> {
         match self {
             #[cfg(feature = "etcd")]
@@ -118,7 +119,7 @@ impl Keeps {
 }
 
 impl StoreArgs {
-    /// This datastore.
+    /// Returns the options for a datastore.
     pub(super) fn at(datastore: StoreUrl, #[cfg(feature = "etcd")] etcd: EtcdArgs) -> Self {
         Self {
             datastore,
@@ -127,7 +128,7 @@ impl StoreArgs {
         }
     }
 
-    /// Which kinds it keeps.
+    /// Returns the kinds that the datastore keeps.
     pub(super) fn keeps(&self) -> Keeps {
         match self.datastore {
             #[cfg(feature = "etcd")]
@@ -137,7 +138,8 @@ impl StoreArgs {
         }
     }
 
-    /// Whether what every cluster has must be written before anything else is. In Kubernetes it is for who installs Calico's kinds.
+    /// Reports whether the objects that every cluster has must be written before all others. In
+    /// Kubernetes, the installation of Calico's kinds does that.
     pub(super) fn needs_initialising(&self) -> bool {
         match self.datastore {
             #[cfg(feature = "etcd")]
@@ -159,7 +161,8 @@ impl StoreArgs {
         }
     }
 
-    /// How to reach the datastore, without anything secret: what [`open_reference`] takes, in another program at another time.
+    /// Returns the location of the datastore without secrets. [`open_reference`] takes it, in
+    /// another process at another time.
     pub(super) fn reference(&self) -> Result<Value, Failure> {
         match &self.datastore {
             #[cfg(feature = "etcd")]
@@ -186,7 +189,7 @@ fn unusable(error: impl Into<Cause>) -> Failure {
     Failure::failed_at("Kubernetes")(error)
 }
 
-/// Opens a datastore by what [`StoreArgs::reference`] says of it.
+/// Opens a datastore from the value of [`StoreArgs::reference`].
 pub(super) fn open_reference(reference: &Value) -> Result<Arc<dyn ResourceStore>, Failure> {
     #[cfg(feature = "kubernetes")]
     if let Some(server) = reference.get("server").and_then(Value::as_str) {

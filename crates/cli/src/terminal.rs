@@ -1,4 +1,5 @@
-//! Standard output and standard error of commands. Both escape what a terminal would obey, so that no printer can forget it.
+//! Standard output and standard error of commands. Both escape control sequences of terminals, so
+//! that no printer can forget it.
 
 use std::io::{self, Write};
 
@@ -7,7 +8,7 @@ use tortie_selector::ParseError;
 
 use tortie_telemetry::escape;
 
-/// Bound of the length of a selector that is shown with the place of its error, in bytes.
+/// Maximum length in bytes of a selector that is shown with the place of its error.
 const LINE: usize = 200;
 
 /// Prints lines to standard output, escaped.
@@ -32,14 +33,14 @@ macro_rules! eprint {
     };
 }
 
-/// Standard output, escaped.
+/// Returns standard output, escaped.
 pub(super) fn stdout() -> Escaping<io::StdoutLock<'static>> {
     Escaping(io::stdout().lock())
 }
 
 /// Prints lines to standard output, escaped.
 pub fn print_line(text: &str) {
-    // As for messages: without a reader there is nothing to do.
+    // Without a reader of the output, the error can be ignored.
     let _ = writeln!(io::stdout(), "{}", escape::text(text));
 }
 
@@ -52,7 +53,8 @@ pub(super) fn print_error(text: &str) {
     let _ = write!(io::stderr(), "{}", escape::text(text));
 }
 
-/// Describes why a selector does not parse. Its text stands below a line of this program's own, so that it forges none.
+/// Describes why a selector does not parse. The selector's text is below the first line, so that it
+/// cannot forge a message.
 pub(super) fn not_a_selector(error: &ParseError, text: &str) -> String {
     match text.len() {
         0..=LINE => format!("the selector does not parse:\n{}", error.render(text)),
@@ -69,7 +71,7 @@ fn message(text: &str) -> String {
 pub(super) struct Escaping<W>(W);
 
 impl<W> Escaping<W> {
-    /// The writer itself, for text that was escaped before it was coloured.
+    /// Returns the writer itself, for text that was escaped before it was coloured.
     pub(super) fn inner(&mut self) -> &mut W {
         &mut self.0
     }

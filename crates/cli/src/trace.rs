@@ -28,25 +28,28 @@ use question::{Question, QuestionArgs};
 use tables::{NodeTables, all_agree};
 use view::View;
 
-/// The exit code for a connection that is denied.
+/// Exit code for a denied connection.
 const DENIED: u8 = 3;
-/// The exit code for a kernel that does not do what was calculated, and for tables that say something else.
+/// Exit code if the kernel or a table disagrees with the calculation.
 const DISAGREE: u8 = 4;
 
-/// Would a connection pass, and which rules say so?
+/// Show whether a connection would pass, with the deciding rules.
 ///
-/// The cluster is read from any datastore, and what the nodes at both ends have to enforce is calculated as they do it;
-/// nothing is sent, and no privileges are needed. An end is a pod as NAMESPACE/NAME, a node as node:NAME, a host endpoint as
-/// hostendpoint:NAME, or an address. Rules are counted from 0. A connection to a Service, as service:NAMESPACE/NAME or by its
-/// address (a cluster address, an external one, one of a load balancer, or one of a node with a node port), is asked about for
-/// each backend; behind a node port, backends on other nodes see the node's address, as kube-proxy does it unless
-/// externalTrafficPolicy is Local. One from or to a network set, as networkset:NAMESPACE/NAME or
-/// networkset:NAME if it is global, for each of its networks and what policies name inside them. Ends with exit code 0 if the
+/// Reads the cluster from any datastore, and calculates the state of the nodes at both ends as
+/// these nodes do. Sends nothing, and needs no privileges. An end is a pod as NAMESPACE/NAME, a
+/// node as node:NAME, a host endpoint as hostendpoint:NAME, or an address. Rules are counted
+/// from 0. A connection to a Service is evaluated for each backend. The Service is
+/// service:NAMESPACE/NAME or its address: a cluster address, an external one, one of a load
+/// balancer, or one of a node with a node port. Behind a node port, backends on other nodes see the
+/// node's address, as with kube-proxy unless externalTrafficPolicy is Local. A connection from or
+/// to a network set, as networkset:NAMESPACE/NAME or networkset:NAME if it is global, is evaluated
+/// for each of its networks, and for networks of policies inside them. Exits with 0 if the
 /// connection passes, and with 3 if it is denied.
 ///
-/// With --live, as root on the node of one of the ends, the kernel is asked as well: a probe is sent from the pod, or the
-/// real flow is waited for, and each chain and rule that it passes is shown. Where eBPF programs enforce policy, which leave
-/// no trace, the agent is asked what they counted meanwhile. If the kernel does not do what was calculated, the exit code is 4.
+/// With --live, as root on the node of one of the ends, the kernel is queried as well: the command
+/// sends a probe from the pod, or waits for the real flow, and shows each chain and rule that it
+/// passes. eBPF programs leave no trace; where they enforce policy, the agent reports their
+/// counters instead. Exits with 4 if the kernel disagrees with the calculation.
 ///
 /// Example: tortie trace --datastore file:examples/demo --from shop/web --to shop/db --port 5432
 #[derive(Debug, clap::Args)]
@@ -58,27 +61,31 @@ pub(super) struct Args {
     question: QuestionArgs,
     #[command(flatten)]
     live: LiveArgs,
-    /// Ask only for what this node enforces; with --live, how this node is called.
+    /// Only evaluate the policy that this node enforces; with --live, the name of this node.
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Say all that is looked at: each policy, each rule, and why it does not match.
+    /// Show each evaluated policy and rule, and the reason why a rule does not match.
     #[arg(short, long)]
     verbose: bool,
-    /// Also look the answer up in the tables that eBPF programs are given (`tortie render --backend ebpf` prints them): classes
-    /// of the addresses, row, column and cell. If a table says something else, that is an error, and the exit code is 4.
+    /// Also look up the answer in the eBPF tables (`tortie render --backend ebpf` prints them):
+    /// classes of the addresses, row, column and cell. If a table disagrees, that is an error, and
+    /// the exit code is 4.
     #[arg(long)]
     tables: bool,
-    /// How to answer.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-    /// Read questions from standard input, a line of JSON each, and answer each with a line. Ends with exit code 0 once all are
-    /// answered, whatever the answers.
+    /// Read questions from standard input, a line of JSON each, and answer each with a line. Exits
+    /// with 0 once all are answered, whatever the answers.
     ///
-    /// A question is `{"from", "to", "port", "protocol", "family", "source_port", "icmp_type", "icmp_code"}`; only the first two are
-    /// needed, and of `port` protocols with ports. An answer is `{"verdict", "end", "tier", "policy", "profile", "rule", "position",
-    /// "reason"}`, null where there is none, or `{"error"}`. Of a Service or network set it tells the first that decides alike, with
-    /// `"service"` and `"backends"`, `"networkSet"` and `"networks"`, or all of these and `"pairs"`, how many there are, and
-    /// `"denied"`, how many of them are.
+    /// A question is `{"from", "to", "port", "protocol", "family", "source_port", "icmp_type",
+    /// "icmp_code"}`; only the first two are needed, and `port` for protocols with ports. An answer
+    /// is `{"verdict", "end", "tier", "policy", "profile", "rule", "position", "reason"}`, null
+    /// where there is none, or `{"error"}`. For a Service or network set, the verdict is `deny` if
+    /// one connection is denied, and the answer is that of the first connection with this verdict.
+    /// Added to it are `"service"` and `"backends"`, `"networkSet"` and `"networks"`, or
+    /// `"service"`, `"networkSet"` and `"pairs"`: the names and the number of connections; and
+    /// `"denied"`: the number of denied ones.
     #[arg(long, conflicts_with_all = ["from", "to", "port", "verbose", "tables", "output"])]
     batch: bool,
 }
@@ -105,7 +112,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// A question, and how to answer it.
+/// A question with the options for its answer.
 struct Inquiry<'a> {
     args: &'a Args,
     question: Question,
@@ -120,11 +127,11 @@ impl Inquiry<'_> {
         self.node.as_ref().filter(|_| !self.args.live.live)
     }
 
-    /// Answers a question that stands for several.
+    /// Answers a question about several connections.
     fn group(&self, view: &mut View, group: Group, members: &[(Member, Question)]) -> Result<(), Failure> {
         let args = self.args;
         if args.live.live && !matches!(group, Group::Service { .. }) {
-            return Err(Failure::usage("--live asks about one connection: name an address of the network set"));
+            return Err(Failure::usage("--live traces one connection: use an address of the network set"));
         }
         let tables = args.tables.then(NodeTables::default);
         let answer = GroupAnswer::ask(view, group, members, self.only_node(), &self.origins, tables);
@@ -194,7 +201,7 @@ impl Inquiry<'_> {
 #[derive(Clone, Copy)]
 struct Outcome {
     verdict: Verdict,
-    /// Whether tables say the same, if they were asked.
+    /// Whether the tables agree, if they were looked up.
     tables_agree: bool,
 }
 

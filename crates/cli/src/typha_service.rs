@@ -1,4 +1,4 @@
-//! Typhas behind a Service of Kubernetes.
+//! Typhas behind a Kubernetes Service.
 
 use std::sync::Arc;
 use std::thread;
@@ -12,13 +12,13 @@ use tortie_fanout::server::Server;
 use super::{Failure, with_causes};
 use crate::servers::{Candidate, FindServers};
 
-/// The name of the Service's port (`typha/pkg/discovery`).
+/// Name of the Service's port (`typha/pkg/discovery`).
 const PORT_NAME: &str = "calico-typha";
 
-/// How often servers are counted (`K8sServicePollIntervalSecs`).
+/// Interval between counts of the servers (`K8sServicePollIntervalSecs`).
 const POLL: Duration = Duration::from_secs(30);
 
-/// Finds the Typhas behind a Service, on the own node first (`typha/pkg/discovery`).
+/// Finds the Typhas behind a Service, those on this node first (`typha/pkg/discovery`).
 #[derive(Debug)]
 pub(super) struct TyphaService {
     endpoints: ServiceEndpoints,
@@ -27,7 +27,7 @@ pub(super) struct TyphaService {
 }
 
 impl TyphaService {
-    /// The Typhas behind this Service, as a node sees them. Nothing is connected to yet.
+    /// Returns the finder of the Typhas behind a Service, for a node. It does not connect yet.
     ///
     /// # Errors
     /// If the thread for the API server cannot be started.
@@ -52,15 +52,15 @@ impl FindServers for TyphaService {
     }
 }
 
-/// Result of counting the servers of the fan-out, as it was logged last.
+/// Result of counting the servers of the fan-out.
 #[derive(Debug, PartialEq, Eq)]
 enum Counted {
     Servers(usize),
     Failed(String),
 }
 
-/// Tells a server, as long as it is there, how many there are behind the Service that it is behind itself
-/// (`typha/pkg/k8s`, `PollK8sForConnectionLimit`).
+/// Counts the servers behind the Service on a background thread, and passes the number to `server`,
+/// one of them, as long as it exists (`typha/pkg/k8s`, `PollK8sForConnectionLimit`).
 ///
 /// # Errors
 /// If a thread cannot be started.
@@ -84,7 +84,7 @@ pub(super) fn count_servers(namespace: &str, service: &str, server: &Arc<Server>
                 }
             }
         }
-        // Nobody is sent elsewhere while it is not known whether there is anybody else.
+        // While the count is unknown, no client is sent elsewhere: there may be no other server.
         server.set_servers(match counted {
             Counted::Servers(servers) => servers,
             Counted::Failed(_) => 1,
@@ -101,7 +101,7 @@ pub(super) fn count_servers(namespace: &str, service: &str, server: &Arc<Server>
     Ok(())
 }
 
-/// Those that are ready, in random order, but those of the own node first.
+/// Returns the ready endpoints in random order, those of this node first.
 fn in_order(mut endpoints: Vec<ServiceEndpoint>, node: &str, random: impl Fn() -> f64) -> Vec<Candidate> {
     endpoints.retain(|endpoint| endpoint.ready);
     endpoints.sort_by_cached_key(|endpoint| {

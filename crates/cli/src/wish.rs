@@ -1,4 +1,4 @@
-//! Something that is to be written.
+//! A single write of a command.
 
 use std::error::Error;
 
@@ -11,8 +11,8 @@ use tortie_resources::stored::ResourceKey;
 use super::with_causes;
 use super::written::new_errors;
 
-/// Something to be written: how to name it when it fails, which resource, and what writes it and says in a word what that
-/// does.
+/// A resource to write: its place in error messages, its key, and the function that writes it and
+/// returns the outcome as one word.
 pub(super) struct Wish<'w> {
     pub(super) place: String,
     pub(super) key: ResourceKey,
@@ -22,7 +22,8 @@ pub(super) struct Wish<'w> {
 type WriteOne<'w> = Box<dyn Fn(&dyn ResourceStore) -> Result<Option<&'static str>, ApplyError> + 'w>;
 
 impl<'w> Wish<'w> {
-    /// A change of what is there, which must be valid after it as far as it was before.
+    /// Returns a change of an existing resource. The result may not have errors that the resource
+    /// did not have before.
     pub(super) fn edit<E: Error>(
         key: &'w ResourceKey,
         word: &'static str,

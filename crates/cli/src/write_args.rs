@@ -1,4 +1,4 @@
-//! The arguments of commands that write the resources of files.
+//! Arguments of commands that write the resources in files.
 
 use serde_json::Value;
 use tortie_datastore::store::ResourceStore;
@@ -11,7 +11,7 @@ use super::store::StoreArgs;
 use super::wish::Wish;
 use super::written::FileArgs;
 
-/// Resources that are written in files, and where and how they are to be kept.
+/// Resources in files, their datastore, and options of the write.
 #[derive(Debug, clap::Args)]
 pub(super) struct WriteArgs {
     #[command(flatten)]

@@ -16,7 +16,7 @@ use super::names;
 use super::store::Keeps;
 use super::{Failure, with_causes};
 
-/// What is to be written.
+/// Files to read.
 #[derive(Debug, clap::Args)]
 pub(super) struct FileArgs {
     /// Files, directories, or - for standard input.
@@ -28,7 +28,7 @@ pub(super) struct FileArgs {
 }
 
 impl FileArgs {
-    /// All that is written there, tiers first, if it is valid.
+    /// Returns the resources in the files, tiers first, if all are valid.
     pub(super) fn read(&self, keeps: Keeps) -> Result<Vec<Written>, Failure> {
         let mut resources = read(&self.filename, &self.namespace, Wanted::Valid, keeps)?;
         tiers_first(&mut resources);
@@ -36,7 +36,7 @@ impl FileArgs {
     }
 }
 
-/// What is written of a resource, and where.
+/// A resource in a file, with its place.
 pub(super) struct Written {
     file: PathBuf,
     position: Position,
@@ -51,17 +51,17 @@ impl fmt::Display for Written {
     }
 }
 
-/// How much of a resource must be right.
+/// Part of a resource that must be valid.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// All of it.
     Valid,
-    /// Which one it is.
+    /// Its kind, namespace and name.
     Identified,
 }
 
-/// Reads files, directories and, as `-`, standard input, for who writes. Problems are printed; if there is an error, nothing is
-/// read.
+/// Reads files, directories and, for `-`, standard input before they are written to a datastore.
+/// Prints problems. If there is an error, prints that nothing has been changed.
 pub(super) fn read(paths: &[PathBuf], namespace: &str, wanted: Wanted, keeps: Keeps) -> Result<Vec<Written>, Failure> {
     let all = read_all(paths, namespace, wanted, keeps);
     if let Err(Failure::Reported(_)) = all {
@@ -70,7 +70,7 @@ pub(super) fn read(paths: &[PathBuf], namespace: &str, wanted: Wanted, keeps: Ke
     all
 }
 
-/// Which resources are written there, each once.
+/// Returns the keys of the resources in files, each once.
 pub(super) fn keys(paths: &[PathBuf], namespace: &str, keeps: Keeps) -> Result<Vec<ResourceKey>, Failure> {
     let mut keys: Vec<ResourceKey> = Vec::new();
     for written in read_all(paths, namespace, Wanted::Identified, keeps)? {
@@ -107,12 +107,13 @@ fn read_all(paths: &[PathBuf], namespace: &str, wanted: Wanted, keeps: Keeps) ->
         return Err(Failure::Reported(1));
     }
     if all.is_empty() {
-        return Err(Failure::failed("there are no resources in what is given"));
+        return Err(Failure::failed("the given files contain no resources"));
     }
     Ok(all)
 }
 
-/// The texts of the manifests below a path, in the order of names; hidden ones are left out.
+/// Returns the texts of the manifests below a path, in the order of names; hidden ones are left
+/// out.
 fn find(path: &Path, files: &mut Vec<(PathBuf, String)>, named: bool) -> Result<(), Failure> {
     let failed = |error| Failure::io(path.display().to_string())(error);
     if !fs::metadata(path).map_err(failed)?.is_dir() {
@@ -153,7 +154,7 @@ fn read_file(
                 }
                 written.push(Written { file: file.to_owned(), position, key, object });
             }
-            // It is known what it is, or nothing else says why it cannot be kept.
+            // The object is identified, or no other problem explains why it cannot be kept.
             Err(why) if id.is_some() || found.iter().all(|problem| problem.severity == Severity::Warning) => {
                 problems.push(input(subject, error(position, with_causes(&why) + &keeps.where_it_belongs(&why))));
             }
@@ -163,14 +164,15 @@ fn read_file(
     (written, problems)
 }
 
-/// What is kept for others to read is not for us to judge.
+/// Reports whether the resource is validated. Resources that are stored for other programs only are
+/// not.
 fn is_judged(key: &ResourceKey, outcome: &Outcome) -> bool {
     key.kind().is_of_kubernetes()
         || key.kind().understood().is_some_and(|kind| !kind.is_passthrough())
         || *outcome != Outcome::Unknown
 }
 
-/// What is wrong with an object that was not wrong before it was changed.
+/// Returns the errors of an object that it did not have before it was changed.
 pub(super) fn new_errors(key: &ResourceKey, before: &Value, after: &Value) -> Vec<FieldProblem> {
     let errors = |object: &Value| -> Vec<FieldProblem> {
         let read = read_written(&object.to_string(), Format::Json, &Options::default(), &mut Interner::new());
@@ -186,7 +188,7 @@ pub(super) fn new_errors(key: &ResourceKey, before: &Value, after: &Value) -> Ve
 }
 
 impl Keeps {
-    /// Where an object is to be written that this datastore does not keep.
+    /// Returns the advice where to write an object that this datastore does not keep.
     fn where_it_belongs(self, why: &ObjectError) -> String {
         let ObjectError::Kind { api_version, kind } = why else { return String::new() };
         if !is_of_kubernetes(api_version) {
@@ -206,7 +208,7 @@ impl Keeps {
     }
 }
 
-/// Whether an API is one of Kubernetes' own.
+/// Reports whether an API is one of Kubernetes' own.
 fn is_of_kubernetes(api_version: &str) -> bool {
     match api_version.split_once('/') {
         None => api_version == "v1",

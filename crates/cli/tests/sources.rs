@@ -12,7 +12,7 @@ use tortie_telemetry::health::{Health, Reporter};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A source of each kind. The servers of all but the first are away.
+/// Returns a source of each kind of datastore. All servers are unreachable.
 fn sources(folder: &Path) -> Vec<Box<dyn Source>> {
     vec![
         Box::new(DirSource::new(folder, Options::default())),

@@ -20,7 +20,7 @@ fn get(address: SocketAddr, path: &str) -> String {
     answer
 }
 
-/// A process that another test is starting still has the sockets of this one for a moment.
+/// Waits, as a process that another test starts may hold this one's sockets for a moment.
 fn soon(mut so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !so() {
@@ -101,7 +101,7 @@ fn metrics_are_answered_over_tls_alone_if_a_certificate_is_named() {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     assert!(!answer.starts_with(b"HTTP"), "answered without TLS");
-    // Clients are to be verified, and nobody says how.
+    // Clients must be verified, but no authority is configured.
     let strict = Config { prometheus_metrics_client_auth: MetricsClientAuth::Verified, ..tls };
     assert!(listeners.follow(&strict).is_err());
     assert_eq!(listeners.addresses(), [None, None]);

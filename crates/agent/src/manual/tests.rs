@@ -3,7 +3,7 @@ use std::process::Stdio;
 
 use super::*;
 
-/// What a program says of a text; `None` if there is no such program here.
+/// Returns the output of a program for an input; `None` if the program is not installed.
 fn say(program: &[&str], text: &[u8]) -> Option<std::process::Output> {
     let (name, args) = program.split_first().unwrap();
     let child = std::process::Command::new(name)
@@ -27,7 +27,7 @@ fn script(shell: Shell) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// What bash proposes for words of a command line, the last of which is being written.
+/// Returns bash's completions for an empty word after these words.
 fn proposed(words: &str) -> Option<Vec<String>> {
     let ask = format!(
         "{}\nCOMP_WORDS=({words} '')\nCOMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n_tortie tortie '' \"${{COMP_WORDS[COMP_CWORD-1]}}\"\nprintf '%s\\n' \"${{COMPREPLY[@]}}\"\n",
@@ -86,7 +86,7 @@ fn every_command_has_a_page_that_man_can_read() {
                 assert!(page.contains(&long.replace('-', "\\-")), "{name}: --{long}\n{page}");
             }
         }
-        // It prints what it does not understand, if it is asked to warn of everything.
+        // With all warnings enabled, groff prints each request that it does not understand.
         if let Some(output) = say(&["groff", "-Kutf8", "-man", "-Tutf8", "-ww", "-z"], &text) {
             assert!(output.status.success() && output.stderr.is_empty(), "{name}: {output:?}");
         }

@@ -1,37 +1,37 @@
-//! What metrics there are.
+//! List of all metrics.
 
 use tortie_node::metrics::{Metrics, wireguard};
 use tortie_telemetry::process;
 
-/// Values of one name.
+/// A metric family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Family {
     /// Its name.
     pub(super) name: String,
     /// `counter`, `gauge`, `histogram` or `summary`.
     pub(super) kind: String,
-    /// What it tells.
+    /// Its help text.
     pub(super) help: String,
 }
 
-/// What each program of this build that answers `/metrics` may tell.
+/// Returns all metrics of each program of this build that answers `/metrics`.
 #[must_use]
 pub(super) fn programs() -> Vec<(&'static str, Vec<Family>)> {
-    // What is there only while something is in use is in use here.
+    // The example includes metrics that otherwise exist only while a feature is in use.
     let agent = Metrics::example().expose() + &wireguard::text("", &[]);
     let mut programs = vec![("tortie run", families(&agent))];
     #[cfg(feature = "fanout")]
     programs.push(("tortie fanout", families(&tortie_cli::fanout::example_metrics())));
     #[cfg(all(feature = "etcd", feature = "kubernetes"))]
     programs.push(("tortie controller", families(&tortie_controller::run::example_metrics())));
-    // What all have is told once.
+    // Common metrics are listed once.
     let common = families(&process::expose());
     programs.iter_mut().for_each(|(_, families)| families.retain(|family| !common.contains(family)));
     programs.push(("All of them", common));
     programs
 }
 
-/// The families of an exposition.
+/// Returns the families of an exposition.
 fn families(text: &str) -> Vec<Family> {
     let mut families: Vec<Family> = Vec::new();
     for line in text.lines() {

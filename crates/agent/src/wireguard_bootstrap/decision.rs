@@ -1,4 +1,4 @@
-//! What is to be done before a connection, as far as it is known what there is. Pure.
+//! Next step before a connection, derived from the known facts. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,60 +14,62 @@ pub(super) struct DeviceKeys {
     pub(super) peers: BTreeSet<String>,
 }
 
-/// A key that the datastore has been asked for: empty if there is none, an error if it cannot be read.
+/// A key in the datastore: empty if there is none, an error if it cannot be read.
 pub(super) type PublishedKey = Result<String, Unreadable>;
 
-/// What was asked for cannot be read.
+/// Marker for a requested value that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unreadable;
 
-/// What is known of one family.
+/// Known facts about one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
     /// This node's name.
     pub(super) node: String,
-    /// Whether this node is to encrypt; `None` if the datastore's part of the configuration is unknown and the node's own
-    /// does not ask for it.
+    /// Whether this node is to encrypt; `None` if the datastore's part of the configuration is
+    /// unknown and the node's own does not enable encryption.
     pub(super) is_enabled: Option<bool>,
-    /// Whether what nodes themselves send each other is encrypted.
+    /// Whether traffic between the nodes themselves is encrypted.
     pub(super) encrypts_hosts: bool,
-    /// Nothing has been connected to since somebody began to keep device and key as they should be.
+    /// Whether no server has been connected to since the start, or since the engine released the
+    /// kernel.
     pub(super) is_start: bool,
-    /// No server has served for so long that encryption may be the reason.
+    /// Whether no server has been connected for so long that encryption may be the reason.
     pub(super) is_cut_off: bool,
     /// The servers that are addressed in this family.
     pub(super) candidates: Vec<Candidate>,
-    /// The device; `None` if it has not been looked at.
+    /// The device; `None` if it has not been read.
     pub(super) device: Option<DeviceKeys>,
-    /// This node's key in the datastore; `None` if it has not been asked for.
+    /// This node's key in the datastore; `None` if it has not been read.
     pub(super) own_key: Option<PublishedKey>,
-    /// The keys of other nodes in the datastore, as far as they have been asked for.
+    /// The keys of other nodes in the datastore that have been read.
     pub(super) node_keys: BTreeMap<String, PublishedKey>,
 }
 
-/// What comes next.
+/// Next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Look at the device.
+    /// Read the device.
     ReadDevice,
-    /// Ask the datastore for this node's key.
+    /// Read this node's key in the datastore.
     ReadOwnKey,
-    /// Ask the datastore for the keys of these nodes.
+    /// Read the keys of these nodes in the datastore.
     ReadKeysOf(BTreeSet<String>),
     /// Connect to any of these.
     Connect(Vec<Candidate>),
-    /// Remove device and published key, so that nobody encrypts; then connect to any server.
+    /// Remove device and published key, so that no node encrypts to this one; then connect to any
+    /// server.
     Remove(Reason),
 }
 
-/// Why device and key are removed.
+/// Reason for the removal of device and key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
     /// This node is not to encrypt.
     NotEnabled,
     /// There is no device, or it has no key or no peers.
     NoDevice,
-    /// Others know another key than the device has.
+    /// The published key is not that of the device.
     OtherKey,
     /// Each server is on a node whose key the device does not know.
     NoServer,
@@ -127,8 +129,9 @@ impl Facts {
         self.candidates.iter().filter_map(|candidate| candidate.node.as_ref()).filter(|node| **node != self.node)
     }
 
-    /// Others know this node's key, so that a node with a key encrypts what it answers, and a device that does not know
-    /// that key drops it. In doubt it is tried.
+    /// Reports whether answers of a server can be received. Other nodes know this node's key, so
+    /// that a node with a key encrypts its answers, and a device that does not know that key drops
+    /// them. In doubt, the server counts as reachable.
     fn is_reachable(&self, candidate: &Candidate, device: &DeviceKeys) -> bool {
         let key = candidate.node.as_ref().filter(|node| **node != self.node).and_then(|node| self.node_keys.get(node));
         match key {

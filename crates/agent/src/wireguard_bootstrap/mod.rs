@@ -1,11 +1,13 @@
-//! What keeps `WireGuard` from cutting a node off from the servers that tell it the keys of others
+//! Keeps `WireGuard` from cutting a node off from the servers that send it the keys of other nodes
 //! (`felix/wireguard/bootstrap.go`).
 //!
-//! With `WireguardHostEncryptionEnabled` nodes encrypt what they send each other. A node whose published key its device does
-//! not have, after a reboot, or whose device does not know the key of a server's node, gets no answer from there, and never
-//! hears what would put that right. So before each connection the datastore is asked directly: device and published key
-//! are removed where they do not agree, and servers that could not be heard are left out. [`decision`] decides; this module
-//! does what it says, with as many attempts as the original and an end.
+//! With `WireguardHostEncryptionEnabled`, nodes encrypt the traffic between them. A node gets no
+//! answer from a server in two cases: its device has lost the published key, as after a reboot, or
+//! its device does not know the key of the server's node. It then never receives the update that
+//! would correct this. So the datastore is read directly before each connection. Device and
+//! published key are removed if they do not agree, and servers whose answers would be dropped are
+//! left out. [`decision`] decides; this module carries out its steps, with as many attempts as
+//! Felix and a time limit.
 
 mod decision;
 mod published;
@@ -34,32 +36,33 @@ use tortie_cli::{Cause, with_causes};
 use tortie_config::{Config, Sources, settings};
 use tortie_linux::stop::Stop;
 
-/// How often something is tried.
+/// Maximum number of attempts.
 const TRIES: u32 = 5;
-/// How often the key of another node is asked for, without which the server there is merely tried.
+/// Maximum number of attempts to read the key of another node. Without the key, the server there
+/// counts as reachable.
 const QUICK_TRIES: u32 = 2;
 /// The pause after the first failure; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// No attempt begins later than this after the first one for a connection, however long each of them takes.
+/// Time after the first attempt for a connection after which no further attempt begins.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long no server must have served before encryption is given up.
+/// Time without any server after which encryption is given up.
 const CUT_OFF: Duration = Duration::from_secs(30);
 
-/// The outside, as far as it is not the datastore.
+/// Access to the kernel, the engine and the clock.
 pub(crate) trait Surroundings: Send + Sync {
-    /// Does something with the devices of the kernel, whose answers may take so long.
+    /// Runs a task on the kernel's devices; `timeout` limits the wait for each answer.
     fn with_kernel(&self, timeout: Duration, task: &mut dyn FnMut(&mut dyn Links));
 
-    /// Has whoever programs this node let go of what is in the kernel until everything has been told again. Says whether
-    /// nobody programs it any more.
+    /// Makes the engine release its state in the kernel until it has been sent everything again.
+    /// Returns whether nothing programs this node any more.
     fn let_go(&self) -> bool;
 
     fn now(&self) -> Instant;
 }
 
-/// Finds servers, and sees to it that what they answer can be heard.
+/// Finds servers, and ensures that their answers can be received.
 pub(crate) struct Bootstrap {
     node: Hostname,
     /// Parameters that the node itself sets.
@@ -77,22 +80,22 @@ impl fmt::Debug for Bootstrap {
     }
 }
 
-/// What is remembered from one connection to the next.
+/// State that is kept from one connection to the next.
 #[derive(Debug, Default)]
 struct State {
-    /// Who programs this node has been told everything since it last let go.
+    /// Whether a server has been connected to since the engine last released the kernel.
     has_connected: bool,
-    /// Since when no server has served.
+    /// Time since which no server has been connected.
     without_server: Option<Instant>,
     parameters: Option<Parameters>,
-    /// What has been said and need not be said again.
+    /// Reasons that have been logged already.
     last_words: BTreeMap<Family, Reason>,
 }
 
 #[derive(Clone, Debug)]
 struct Parameters {
     config: Config,
-    /// The datastore's part is known.
+    /// Whether the datastore's part is known.
     is_whole: bool,
 }
 
@@ -112,7 +115,7 @@ impl Bootstrap {
         task(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Those of the candidates that can be connected to, after everything that is in the way of that is removed.
+    /// Returns the candidates that can be connected to, after removal of obstacles.
     fn approve(&self, candidates: Vec<Candidate>) -> Vec<String> {
         let now = self.surroundings.now();
         let (is_start, is_cut_off, known) = self.with_state(|state| {
@@ -134,7 +137,7 @@ impl Bootstrap {
             match address(&candidate.address) {
                 Some(IpAddr::V4(_)) => of_v4.push(candidate),
                 Some(IpAddr::V6(_)) => of_v6.push(candidate),
-                // What a name stands for, and where that is, nobody knows.
+                // The address and the node of a host name are unknown.
                 None => others.push(candidate),
             }
         }
@@ -172,7 +175,7 @@ impl Bootstrap {
         }
     }
 
-    /// Finds out what has to be known, and does what follows.
+    /// Gathers the missing facts, and carries out the resulting step.
     fn settle(&self, family: Family, mut facts: Facts, config: &Config, attempts: &Attempts<'_>) -> Vec<Candidate> {
         loop {
             match facts.next() {
@@ -218,7 +221,7 @@ impl Bootstrap {
         })
     }
 
-    /// Lets nobody encrypt to or from this node.
+    /// Ends encryption to and from this node.
     fn remove(&self, family: Family, reason: Reason, config: &Config, attempts: &Attempts<'_>) {
         let name = device_name(family, config);
         let removed = self.remove_device(&name, config.netlink_timeout, attempts);
@@ -231,7 +234,7 @@ impl Bootstrap {
         });
         let is_news = self.with_state(|state| state.last_words.insert(family, reason) != Some(reason));
         match (removed, unpublished) {
-            (Ok(false), Ok(false)) => tracing::debug!(%family, %reason, "there is nothing of WireGuard to remove"),
+            (Ok(false), Ok(false)) => tracing::debug!(%family, %reason, "no WireGuard device or key to remove"),
             (Ok(device), Ok(key)) => {
                 tracing::warn!(%family, %reason, device, key, "removed WireGuard's device and published key, so that servers can be reached");
             }
@@ -240,13 +243,14 @@ impl Bootstrap {
                     [device.err().map(|error| with_causes(&error)), key.err().map(|error| with_causes(&error))];
                 let error = errors.into_iter().flatten().collect::<Vec<_>>().join("; ");
                 if is_news {
-                    tracing::warn!(%family, %reason, error, "WireGuard's device or published key cannot be removed; servers may not be heard");
+                    tracing::warn!(%family, %reason, error, "WireGuard's device or published key cannot be removed; servers may be unreachable");
                 }
             }
         }
     }
 
-    /// Removes a device, if it is there and one of ours, once nobody programs it any more. Says whether it was.
+    /// Removes a device, if it exists and is a WireGuard device, after the engine has released it.
+    /// Returns whether it existed.
     fn remove_device(&self, name: &str, timeout: Duration, attempts: &Attempts<'_>) -> Result<bool, KernelError> {
         let found = attempts.insist(TRIES, || {
             let mut found = Ok(None);
@@ -270,7 +274,7 @@ impl Bootstrap {
         })
     }
 
-    /// The parameters of this node, as far as they can be read.
+    /// Returns the parameters of this node, as far as they can be read.
     fn parameters(&self, attempts: &Attempts<'_>) -> Parameters {
         let local = self.local.resolve().map(|resolved| resolved.config).unwrap_or_default();
         let told = attempts.insist(TRIES, || self.published.parameters(&self.node, &settings::manifests(&local)));
@@ -286,7 +290,7 @@ impl Bootstrap {
                 if !was_known {
                     tracing::warn!(
                         error = with_causes(&*error),
-                        "the parameters in the datastore cannot be read before a server is connected to; of WireGuard only what the node itself sets is heeded"
+                        "the parameters in the datastore cannot be read before a server is connected to; only WireGuard parameters of the node itself apply"
                     );
                 }
                 Parameters { config: local, is_whole: false }
@@ -308,7 +312,7 @@ impl ServerDiscovery for Bootstrap {
     }
 }
 
-/// What is tried for one connection.
+/// Attempts for one connection.
 struct Attempts<'b> {
     begin: Instant,
     bootstrap: &'b Bootstrap,
@@ -322,7 +326,8 @@ impl Attempts<'_> {
         })
     }
 
-    /// Tries again what fails, unless that is of no use.
+    /// Retries an operation after errors that are not final, within the limits of attempts and
+    /// time.
     fn insist<T, E: Failure>(&self, tries: u32, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
         let mut pause = FIRST_PAUSE;
         for _ in 1..tries {
@@ -340,9 +345,9 @@ impl Attempts<'_> {
     }
 }
 
-/// Something that went wrong.
+/// An error that may be retried.
 trait Failure: fmt::Display {
-    /// Trying again does not help.
+    /// Reports whether a retry is useless.
     fn is_final(&self) -> bool;
 }
 
@@ -366,7 +371,7 @@ fn device_name(family: Family, config: &Config) -> String {
     name.to_string()
 }
 
-/// The index of the device of this name, if it is one of `WireGuard`.
+/// Returns the index of the device of this name, if it is a `WireGuard` device.
 fn find_device(kernel: &mut dyn Links, name: &str) -> Result<Option<u32>, KernelError> {
     let device = kernel.device(name)?;
     let is_wireguard = |kind: &DeviceKind| matches!(kind, DeviceKind::Other(kind) if kind == "wireguard");
@@ -386,7 +391,7 @@ fn read_device(kernel: &mut dyn Links, name: &str) -> Result<DeviceKeys, KernelE
     })
 }
 
-/// The address of a server that is not written as a name.
+/// Returns the address of a server; `None` for a host name.
 fn address(server: &str) -> Option<IpAddr> {
     let (host, _) = server.rsplit_once(':')?;
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);

@@ -1,4 +1,4 @@
-//! What the datastore has, asked directly and not by way of the servers that are to be connected to.
+//! Direct reading of the datastore, without the servers that are to be connected to.
 
 #[cfg(feature = "etcd")]
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use tortie_resources::stored::{ResourceKey, ResourceKind};
 
 /// The datastore behind the servers.
 pub(crate) trait Published: Send + Sync {
-    /// What can be read there.
+    /// Returns the readable resources.
     ///
     /// # Errors
-    /// [`StoreError`] if the datastore does not say what it has.
+    /// [`StoreError`] if the form of the resources in the datastore cannot be determined.
     fn resources(&self) -> Result<&dyn ResourceStore, StoreError>;
 
-    /// Lets a node say no key of a family.
+    /// Removes the published key of a node for a family.
     ///
     /// # Errors
-    /// [`StoreError`]. That the node says none, or is not there, is no error.
+    /// [`StoreError`]. A missing key or node is no error.
     fn remove_key(&self, node: &Hostname, family: Family) -> Result<(), StoreError>;
 
-    /// The key that a node says, empty for none.
+    /// Returns the published key of a node; empty for none.
     ///
     /// # Errors
-    /// [`StoreError`]. That the node is not there is no error.
+    /// [`StoreError`]. A missing node is no error.
     fn key(&self, node: &str, family: Family) -> Result<String, StoreError> {
         let field = match family {
             Family::V4 => "/status/wireguardPublicKey",
@@ -40,7 +40,7 @@ pub(crate) trait Published: Send + Sync {
         }
     }
 
-    /// What the datastore says of a node's parameters, by the rules of the calculation.
+    /// Returns the datastore's part of a node's parameters, by the rules of the calculation.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -94,7 +94,7 @@ impl Published for InStatus {
 #[cfg(feature = "kubernetes")]
 pub(crate) struct InAnnotations {
     client: tortie_datastore::kubernetes::Client,
-    /// Known once the server has said in which form it has Calico's resources.
+    /// Known once the form of Calico's resources on the server has been discovered.
     store: std::sync::OnceLock<tortie_datastore::kubernetes::KubernetesStore>,
 }
 

@@ -27,11 +27,11 @@ impl FindServers for Servers {
     }
 }
 
-/// A machine whose kernel and engine everybody sees.
+/// A machine with a kernel and an engine that all clones share.
 #[derive(Clone)]
 struct Machine {
     kernel: Arc<Mutex<FakeKernel>>,
-    /// How often the engine was asked to let go.
+    /// Number of requests to the engine to release the kernel.
     asked: Arc<AtomicUsize>,
     lets_go: bool,
     clock: Arc<Mutex<Instant>>,
@@ -63,7 +63,7 @@ fn key(kind: ResourceKind, name: &str) -> ResourceKey {
 }
 
 impl Bench {
-    /// A node `n1` whose own configuration and that of the datastore are these.
+    /// Returns a node `n1` with this configuration of its own and in the datastore.
     fn new(local: &[(&str, &str)], spec: &Value, servers: &[(&str, Option<&str>)]) -> Self {
         let store = Arc::new(MemoryStore::default());
         let config = json!({
@@ -84,7 +84,7 @@ impl Bench {
         bench
     }
 
-    /// A node that encrypts what it sends itself.
+    /// Returns a node that encrypts its own traffic.
     fn encrypting() -> Self {
         Self::new(&[], &json!({"wireguardEnabled": true, "wireguardHostEncryptionEnabled": true}), &SERVERS)
     }
@@ -196,7 +196,7 @@ fn parameters_are_those_of_this_node() {
     assert_eq!(local.published().0, "");
 }
 
-/// As after a reboot: others encrypt to a key that nobody has.
+/// As after a reboot: other nodes encrypt with a key that no device has.
 #[test]
 fn a_key_whose_device_is_gone_is_removed_from_the_datastore() {
     let bench = Bench::encrypting();

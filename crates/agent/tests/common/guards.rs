@@ -1,11 +1,11 @@
-//! The programs that see to it that a change is taken back.
+//! The guard processes that roll a change back.
 
 use std::fs;
 use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Those of this state directory.
+/// Returns the guards of this state directory.
 pub(crate) fn guards(state_dir: &Path) -> Vec<Pid> {
     let state = state_dir.display().to_string();
     let is_guard = |pid: &Pid| {
@@ -17,14 +17,14 @@ pub(crate) fn guards(state_dir: &Path) -> Vec<Pid> {
     names.filter_map(|name| Pid::from_raw(name.parse().ok()?)).filter(is_guard).collect()
 }
 
-/// Kills them; there must be one.
+/// Kills the guards; there must be one.
 pub(crate) fn kill_guards(state_dir: &Path) {
     let guards = guards(state_dir);
     assert!(!guards.is_empty(), "nobody would take the change back");
     guards.into_iter().for_each(|guard| kill_process(guard, Signal::KILL).unwrap());
 }
 
-/// Kills them at the end of a test, if there are any.
+/// Kills the remaining guards at the end of a test.
 pub(crate) fn end_guards(state_dir: &Path) {
     for guard in guards(state_dir) {
         let _ = kill_process(guard, Signal::KILL);

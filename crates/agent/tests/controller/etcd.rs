@@ -1,4 +1,4 @@
-//! Between an API server and a real etcd.
+//! The controller between an API server and a real etcd.
 
 use std::process::Command;
 use std::time::Instant;
@@ -85,7 +85,8 @@ fn the_datastore_follows_kubernetes() {
     let (api, etcd, store) = world();
     api.apply(policy("half-bad", &json!([80, "no such port"])));
     api.apply(pod("old"));
-    // What was left behind, what is a user's, and what a CNI plugin has made of the pod as it was.
+    // A leftover policy of the controller, a user's policy, and the endpoint of an earlier state of
+    // the pod, as a CNI plugin writes it.
     store.create(&policy_key("knp.default.gone"), json!({"spec": {"selector": "all()"}})).unwrap();
     let mine = store.create(&policy_key("mine"), json!({"spec": {"selector": "all()"}})).unwrap();
     let endpoint = key(ResourceKind::WorkloadEndpoint, "shop", "n1-k8s-web-eth0");
@@ -107,7 +108,7 @@ fn the_datastore_follows_kubernetes() {
     let labels = |store: &EtcdStore| store.get(&endpoint).unwrap().object["metadata"]["labels"]["app"].clone();
     assert_eq!(labels(&store), "old");
 
-    // Changes, with the watch cut and the history lost in between.
+    // Changes while the watch is cut and the history is lost.
     api.apply(pod("new"));
     eventually("labels", || labels(&store) == "new");
     assert_eq!(store.get(&endpoint).unwrap().object["spec"]["interfaceName"], "cali1");
@@ -123,7 +124,7 @@ fn the_datastore_follows_kubernetes() {
     assert_eq!(written, [3.0, 3.0, 2.0], "created, changed and deleted, each once");
     controller.stop();
 
-    // While it is away.
+    // Changes while no controller runs.
     api.apply(policy("late", &json!([443])));
     store.delete(&profile, None).unwrap();
     let revision = etcd.revision().unwrap();
@@ -157,7 +158,7 @@ fn one_of_several_acts_and_another_takes_over() {
     eventually("written", || spec(&store, &policy_key("knp.default.one")).is_some());
     assert_eq!(second.metric("tortie_controller_created"), 0.0);
 
-    // The leader is killed, and what changes meanwhile is not lost.
+    // The leader is killed; changes made meanwhile are not lost.
     drop(first);
     api.apply(policy("two", &json!([2])));
     api.delete("networking.k8s.io/v1", "NetworkPolicy", "shop", "one");
@@ -167,7 +168,7 @@ fn one_of_several_acts_and_another_takes_over() {
         spec(&store, &policy_key("knp.default.two")).is_some() && spec(&store, &policy_key("knp.default.one")).is_none()
     });
 
-    // It cannot renew its lease: it stops in time, and begins again.
+    // A leader that cannot renew its lease stops in time, and competes again later.
     let third = Controller::start(&api, &etcd.url(), &quick);
     eventually("the third knows Kubernetes", || third.is_ready());
     api.partition();
@@ -175,7 +176,7 @@ fn one_of_several_acts_and_another_takes_over() {
     api.heal();
     eventually("one leads", || second.leads() != third.leads());
 
-    // Who leaves in order lets the other have the lease at once.
+    // A leader that ends releases the lease at once.
     let (leader, other) = if second.leads() { (second, third) } else { (third, second) };
     leader.stop();
     eventually("the other takes over", || other.leads());
@@ -199,7 +200,7 @@ fn nodes_follow_kubernetes() {
     };
     let node_key = key(ResourceKind::Node, "", "n1");
     store.create(&node_key, calico("192.0.2.1/24")).unwrap();
-    // One that is no node of Kubernetes, and what was left behind by a node that is gone.
+    // A node that is none of Kubernetes, and the leftover endpoint of a node that is gone.
     let other = key(ResourceKind::Node, "", "other");
     store.create(&other, json!({"spec": {"bgp": {"ipv4Address": "192.0.2.9/24"}}})).unwrap();
     let stale = key(ResourceKind::HostEndpoint, "", "gone-auto-hep");
@@ -219,7 +220,8 @@ fn nodes_follow_kubernetes() {
     assert_eq!(made.object["spec"]["controllers"]["node"]["leakGracePeriod"], "15m0s");
     assert_eq!(made.object["status"]["runningConfig"]["controllers"]["node"]["syncLabels"], "Enabled");
 
-    // Switched on while it runs, and what others do to ours is undone.
+    // The feature is enabled while the controller runs, and changes by others to its endpoints are
+    // reverted.
     store.put(&configuration, section("Enabled")).unwrap();
     let endpoint = key(ResourceKind::HostEndpoint, "", "n1-auto-hep");
     let addresses = |store: &EtcdStore| spec(store, &endpoint).map(|spec| spec["expectedIPs"].clone());
@@ -234,7 +236,7 @@ fn nodes_follow_kubernetes() {
     eventually("made again", || addresses(&store) == Some(json!(["192.0.2.2"])));
     etcd.compact().unwrap();
 
-    // Killed, and the node deleted meanwhile.
+    // The controller is killed, and the node deleted meanwhile.
     drop(controller);
     api.delete("v1", "Node", "", "k1");
     let controller = Controller::start(&api, &etcd.url(), &[]);
@@ -247,7 +249,7 @@ fn nodes_follow_kubernetes() {
     controller.stop();
 }
 
-/// Changes what is under a path until nobody else was faster.
+/// Changes the value of a path; retries after concurrent writes.
 fn edit(store: &EtcdStore, path: &str, edit: impl Fn(Option<Value>) -> Value) {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -276,7 +278,8 @@ fn addresses_that_have_leaked_are_released() {
     let configuration = key(ResourceKind::KubeControllersConfiguration, "", "default");
     let grace = |grace: &str| json!({"spec": {"controllers": {"node": {"leakGracePeriod": grace}}}});
     store.create(&configuration, grace("0s")).unwrap();
-    // A pod that is there, many that are not, a tunnel of the node, and a block that nobody needs.
+    // The addresses of an existing pod, of many missing pods, and of a tunnel of the node; and an
+    // empty block.
     let used = "/calico/ipam/v2/assignment/ipv4/block/10.9.0.0-26";
     let empty = "/calico/ipam/v2/assignment/ipv4/block/10.9.0.64-26";
     api.apply(user("alive", "10.9.0.0"));
@@ -312,7 +315,8 @@ fn addresses_that_have_leaked_are_released() {
     assert_eq!(metric("ipam_allocations_in_use", "n1"), Some(60.0));
     assert_eq!(controller.metric("ipam_ippool_size{ippool=\"pool\"}"), 65536.0);
 
-    // While they are released, a plugin allocates what has been free all along, and some of what has been released.
+    // While addresses are released, a plugin allocates free addresses, and some of the released
+    // ones.
     store.put(&configuration, grace("1s")).unwrap();
     for n in 0..8 {
         api.apply(user(&format!("new-{n}"), &format!("10.9.0.{}", 60 + n % 4)));
@@ -329,7 +333,7 @@ fn addresses_that_have_leaked_are_released() {
                 list.len() - 1
             });
             let sequence = block["sequenceNumber"].as_u64().unwrap();
-            // It is released again by who has it.
+            // The plugin releases its address again.
             for other in 60..64 {
                 block["allocations"][other] = if other == place { index.into() } else { Value::Null };
             }
@@ -350,7 +354,7 @@ fn addresses_that_have_leaked_are_released() {
     eventually("counted", || metric("ipam_allocations_gc_reclamations", "n1") == Some(58.0));
     assert!(metric("ipam_allocations_gc_candidates", "n1") <= Some(1.0));
 
-    // The node goes away, and then its pods.
+    // The node is deleted, and then its pods.
     api.delete("v1", "Node", "", "k1");
     eventually("the node is deleted", || spec(&store, &key(ResourceKind::Node, "", "n1")).is_none());
     assert!(allocated().starts_with(&[0, 1]));
@@ -363,7 +367,7 @@ fn addresses_that_have_leaked_are_released() {
     controller.stop();
 }
 
-/// The roles of `deploy/controller.yaml` allow what is done, and nothing else.
+/// The roles in `deploy/controller.yaml` allow the controller's requests, and nothing else.
 #[test]
 fn roles_allow_exactly_what_is_done() {
     let mut followed: Vec<String> = FOLLOWED

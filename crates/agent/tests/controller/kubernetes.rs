@@ -1,4 +1,4 @@
-//! Where Kubernetes is the datastore.
+//! Kubernetes as the datastore.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -22,7 +22,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// The node `n1`, with a pool and a configuration.
+    /// Returns a cluster with the node `n1`, a pool and a configuration.
     fn new(grace: &str, host_endpoint: &Value) -> Self {
         let api = ApiServer::start().unwrap();
         api.install_calico("crd.projectcalico.org", "v1");
@@ -54,7 +54,8 @@ impl Cluster {
             "spec": {"nodeName": node}, "status": {"podIP": address, "podIPs": [{"ip": address}]}}));
     }
 
-    /// A block of 10.9.0.0/16 with the first addresses allocated to these, its affinity, and the handles.
+    /// Adds a block of 10.9.0.0/16 whose first addresses are allocated to these owners, with its
+    /// affinity and the handles.
     fn block(&self, number: u8, node: &str, owners: &[Value]) {
         let cidr = format!("10.9.{number}.0/26");
         let allocations: Vec<Value> = (0..64).map(|n| if n < owners.len() { n.into() } else { Value::Null }).collect();
@@ -85,7 +86,7 @@ impl Cluster {
         self.api.get(CRD, kind, "", name).map(|object| object["spec"].clone())
     }
 
-    /// Which addresses of a block are not free.
+    /// Returns the addresses of a block that are not free.
     fn allocated(&self, number: u8) -> Vec<usize> {
         let block = self.spec("IPAMBlock", &block_name(number)).unwrap_or_default();
         let allocations = block["allocations"].as_array().cloned().unwrap_or_default();
@@ -98,7 +99,7 @@ impl Cluster {
         found.iter().map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Changes a block as a plugin does, until nobody else was faster.
+    /// Changes a block as a CNI plugin does; retries after concurrent writes.
     fn edit(&self, number: u8, edit: impl Fn(&mut Value)) {
         let path = format!("/calico/ipam/v2/assignment/ipv4/block/10.9.{number}.0-26");
         let until = Instant::now() + PATIENCE;
@@ -132,7 +133,7 @@ fn tunnel_of(node: &str) -> Value {
     json!({"node": node, "type": "vxlanTunnelAddress"})
 }
 
-/// A metric of a node's addresses in the pool; `None` if there is none yet.
+/// Returns a metric of a node's addresses in the pool; `None` if there is none yet.
 fn addresses(controller: &Controller, name: &str, node: &str) -> Option<f64> {
     controller.sample(&format!("{name}{{ippool=\"pool\",node=\"{node}\"}}"))
 }
@@ -152,12 +153,12 @@ fn what_has_leaked_is_released_after_its_time() {
     eventually("ready", || controller.is_ready());
     eventually("suspected", || addresses(&controller, "ipam_allocations_gc_candidates", "n1") == Some(38.0));
     assert_eq!(addresses(&controller, "ipam_allocations_in_use", "n1"), Some(40.0));
-    // One comes back in time.
+    // One pod exists again in time.
     cluster.pod("gone-2", "n1", "10.9.0.2");
     eventually("it is in use", || addresses(&controller, "ipam_allocations_gc_candidates", "n1") == Some(37.0));
     assert_eq!(cluster.allocated(0).len(), 40);
 
-    // While they are released, a plugin changes the block again and again.
+    // While addresses are released, a plugin changes the block repeatedly.
     cluster.pod("new", "n1", "10.9.0.60");
     cluster.configure("1s", &json!({}));
     for n in 0..100 {
@@ -200,7 +201,7 @@ fn what_a_node_had_is_released_with_it() {
     eventually("ready", || controller.is_ready());
     eventually("suspected", || addresses(&controller, "ipam_allocations_gc_candidates", "n2") == Some(1.0));
     cluster.api.delete("v1", "Node", "", "n2");
-    // A pod that is there still has its address, and the tunnel is needed as long.
+    // An existing pod keeps its address, and the tunnel's address is needed as long.
     eventually("released without grace", || cluster.allocated(1) == [0, 2]);
     cluster.api.delete("v1", "Pod", "shop", "last");
     let left = |plural| cluster.names(plural).into_iter().collect::<Vec<_>>();
@@ -211,12 +212,12 @@ fn what_a_node_had_is_released_with_it() {
     controller.stop();
 }
 
-/// Others have been killed between two writes.
+/// State of controllers that were killed between two writes is cleaned up.
 #[test]
 fn what_was_left_half_done_is_finished() {
     let cluster = Cluster::new(HOUR, &json!({}));
     cluster.block(0, "n1", &[tunnel_of("n1")]);
-    // A block that is marked, with and without an affinity.
+    // Blocks marked for deletion, with and without an affinity.
     cluster.block(1, "n1", &[]);
     cluster.affinity(1, "n1", "pendingDeletion");
     cluster.edit(1, |block| block["deleted"] = true.into());
@@ -225,11 +226,11 @@ fn what_was_left_half_done_is_finished() {
         block["deleted"] = true.into();
         block["affinity"] = Value::Null;
     });
-    // An affinity whose block is gone, of a node that is there; and others of one that is not.
+    // An affinity of an existing node whose block is gone, and affinities of a missing node.
     cluster.affinity(3, "n1", "pendingDeletion");
     cluster.affinity(4, "gone", "confirmed");
     cluster.affinity(5, "gone", "pendingDeletion");
-    // One whose block another node has meanwhile; and one that is being claimed.
+    // An affinity whose block belongs to another node meanwhile, and one that is being claimed.
     cluster.affinity(0, "n2", "pendingDeletion");
     cluster.affinity(6, "n1", "pending");
     let controller = cluster.start(&[]);
@@ -240,7 +241,7 @@ fn what_was_left_half_done_is_finished() {
     controller.stop();
 }
 
-/// Whatever fails in between, and whoever is killed: in the end everything is as it must be.
+/// After failures of requests and a kill of the leader, the state converges.
 #[test]
 fn it_goes_on_after_failures() {
     let cluster = Cluster::new(HOUR, &json!({}));
@@ -268,7 +269,7 @@ fn it_goes_on_after_failures() {
     eventually("affinities", || left("blockaffinities") == 1);
     eventually("the second leads", || second.leads());
     assert_eq!(cluster.allocated(0), [0, 1]);
-    // Of handles only those are left that somebody was killed over.
+    // Handles may remain if a controller was killed while it released them.
     assert!(cluster.names("ipamhandles").is_superset(&["h0.0", "h0.1"].map(str::to_owned).into()));
     second.stop();
 }
@@ -282,7 +283,8 @@ fn nodes_have_host_endpoints() {
     let off = json!({"autoCreate": "Disabled"});
     let cluster = Cluster::new(HOUR, &off);
     cluster.node("n1", &json!({"rack": "a"}));
-    // A user's, and what was left behind by a node that is gone, as the original has written it.
+    // A user's endpoint, and the leftover endpoint of a node that is gone, as kube-controllers
+    // writes it.
     cluster.custom("HostEndpoint", "mine", &json!({"node": "n1", "interfaceName": "eth0"}));
     let metadata = json!({"labels": ours()}).to_string();
     cluster
@@ -313,7 +315,8 @@ fn nodes_have_host_endpoints() {
     assert_eq!(endpoint()["spec"]["expectedIPs"], json!(["192.0.2.1", "198.51.100.1"]));
     assert_eq!(cluster.spec("HostEndpoint", "n1-lan-auto-hep").unwrap()["expectedIPs"], json!(["198.51.100.1"]));
 
-    // The node changes, another comes, and somebody edits and deletes what is not his.
+    // The node changes, another node is added, and a user edits and deletes endpoints of the
+    // controller.
     cluster.node("n1", &json!({"rack": "b"}));
     eventually("relabelled", || labels()["rack"] == "b");
     cluster.custom("HostEndpoint", "n1-lan-auto-hep", &json!({"node": "n1", "interfaceName": "nonsense"}));
@@ -354,7 +357,8 @@ fn a_configuration_is_made_and_policies_are_left_alone() {
     controller.stop();
 }
 
-/// The roles of `deploy/controller-kubernetes.yaml` allow what is done, and nothing else.
+/// The roles in `deploy/controller-kubernetes.yaml` allow the controller's requests, and nothing
+/// else.
 #[test]
 fn roles_allow_exactly_what_is_done() {
     let manifest = "controller-kubernetes.yaml";

@@ -18,7 +18,7 @@ use tortie_resources::manifest::{Format, Options, read_written};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A controller that runs.
+/// A running controller.
 struct Controller {
     process: Child,
     address: String,
@@ -49,13 +49,13 @@ impl Controller {
         if let Ok(mut stream) = TcpStream::connect(&self.address) {
             stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
             stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).unwrap();
-            // What has come is what counts.
+            // A partial answer is good enough.
             let _ = stream.read_to_string(&mut answer);
         }
         answer
     }
 
-    /// The value of a metric; `None` if it has not been told yet.
+    /// Returns the value of a metric; `None` if it does not exist yet.
     fn sample(&self, name: &str) -> Option<f64> {
         let metrics = self.ask("/metrics");
         let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
@@ -97,7 +97,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// What the role of this kind in a manifest allows.
+/// Returns the permissions of the role of this kind in a manifest.
 fn rules(manifest: &str, kind: &str) -> Vec<String> {
     let file = format!("{}/../../deploy/{manifest}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(file).unwrap();

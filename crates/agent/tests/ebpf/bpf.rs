@@ -1,4 +1,4 @@
-//! bpf(2), as far as these tests need it.
+//! The parts of bpf(2) that these tests need.
 #![allow(
     unsafe_code,
     reason = "no safe crate of the workspace makes this system call, whose arguments are checked by the kernel"
@@ -102,15 +102,15 @@ struct ProgQuery {
 }
 
 fn call<T>(command: i64, attributes: &mut T) -> io::Result<i32> {
-    // SAFETY: `attributes` is as long as is said, and begins as `union bpf_attr` does for the command; what it points to lives
-    // until the call is over.
+    // SAFETY: `attributes` has the given length, and begins as `union bpf_attr` does for the
+    // command. Its pointers are valid until the call returns.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
     i32::try_from(result).ok().filter(|result| *result >= 0).ok_or_else(io::Error::last_os_error)
 }
 
 fn descriptor<T>(command: i64, attributes: &mut T) -> io::Result<OwnedFd> {
     let number = call(command, attributes)?;
-    // SAFETY: the kernel has just made it for us.
+    // SAFETY: the kernel has just created it for this process.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
@@ -124,13 +124,13 @@ fn name(text: &str) -> [u8; NAME_LEN] {
     name
 }
 
-/// Gives the calling thread, and what it starts, mounts of its own.
+/// Moves the calling thread, and its later child processes, into a separate mount namespace.
 pub(crate) fn leave_mounts() -> io::Result<()> {
     // SAFETY: the thread keeps its descriptors and memory.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.map_err(Into::into)
 }
 
-/// A map of this name, of at most 15 bytes.
+/// Creates a map with this name of at most 15 bytes.
 pub(crate) fn create_map(text: &str) -> io::Result<OwnedFd> {
     let mut attributes = MapCreate {
         map_type: BPF_MAP_TYPE_HASH,
@@ -145,7 +145,7 @@ pub(crate) fn create_map(text: &str) -> io::Result<OwnedFd> {
     descriptor(BPF_MAP_CREATE, &mut attributes)
 }
 
-/// A program of this name, of at most 15 bytes, that lets every packet pass.
+/// Loads a program with this name of at most 15 bytes that accepts every packet.
 pub(crate) fn load(kind: ProgramKind, text: &str) -> io::Result<OwnedFd> {
     let (prog_type, pass) = match kind {
         // BPF_PROG_TYPE_SCHED_CLS, TC_ACT_OK.
@@ -178,7 +178,7 @@ pub(crate) fn pin(object: &OwnedFd, path: &Path) -> io::Result<()> {
     call(BPF_OBJ_PIN, &mut attributes).map(drop)
 }
 
-/// Attaches a program to an interface for as long as the link is there.
+/// Attaches a program to an interface for as long as the link exists.
 pub(crate) fn attach_tcx(program: &OwnedFd, interface: u32, direction: TcxDirection) -> io::Result<OwnedFd> {
     let mut attributes = LinkCreate {
         prog_fd: fd(program),
@@ -192,7 +192,7 @@ pub(crate) fn attach_tcx(program: &OwnedFd, interface: u32, direction: TcxDirect
     descriptor(BPF_LINK_CREATE, &mut attributes)
 }
 
-/// How many programs are attached to an interface in that way.
+/// Returns the number of programs that are attached to an interface by TCX in this direction.
 pub(crate) fn attached_tcx(interface: u32, direction: TcxDirection) -> io::Result<u32> {
     let mut attributes = ProgQuery {
         target_ifindex: interface,
@@ -208,7 +208,7 @@ pub(crate) fn attached_tcx(interface: u32, direction: TcxDirection) -> io::Resul
         revision: 0,
     };
     match call(BPF_PROG_QUERY, &mut attributes) {
-        // None was ever attached.
+        // No program was ever attached.
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(0),
         result => result.map(|_| attributes.count),
     }

@@ -1,4 +1,5 @@
-//! What people do with single resources: find them by kind, namespace and labels, create, replace, patch and label them.
+//! Commands for single resources: find them by kind, namespace and labels, create, replace, patch
+//! and label them.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -32,7 +33,7 @@ fn world() -> World {
 }
 
 impl World {
-    /// A policy, without the version that it is at.
+    /// Returns the spec of a policy.
     fn spec(&self, name: &str) -> Value {
         self.kept(&format!("networkpolicies/shop/{name}"))["spec"].clone()
     }
@@ -103,7 +104,7 @@ fn what_is_asked_for_and_not_there_is_told() {
     ] {
         let output = world.tortie(args);
         assert_eq!(text(&output.stdout), "", "{args:?}");
-        // The list is shown once.
+        // The list is printed once.
         let said = text(&output.stderr);
         let said = if args.contains(&"gnpp") { said.lines().take(1).collect() } else { said.trim_end().to_owned() };
         told.push(format!("$ tortie {}\n{said}\n({})\n", args.join(" "), output.status.code().unwrap()));
@@ -163,7 +164,7 @@ fn resources_are_created_once_and_replaced_where_they_are() {
     assert_eq!(world.spec("web")["order"], 11);
     let shown = good(&world.tortie(&["get", "np", "db", "-n", "shop", "-o", "yaml"])).to_owned();
     let versioned = world.tortie_reading(&["create", "-f", "-"], &shown);
-    assert!(bad(&versioned).contains("metadata.resourceVersion: what is to be created has no version yet"));
+    assert!(bad(&versioned).contains("metadata.resourceVersion: a new resource has no version"));
 }
 
 #[test]
@@ -267,7 +268,7 @@ fn what_is_deleted_or_staged_can_be_tried_first() {
 fn what_is_written_is_validated_without_a_datastore() {
     let tortie = |args: &[&str], text: &str| {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tortie"))
-            // Nobody listens there.
+            // No server listens on this port.
             .args([args, &["--dry-run=client", "--datastore", "etcd://127.0.0.1:1"]].concat())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -292,7 +293,7 @@ fn what_is_written_is_validated_without_a_datastore() {
     let wrong = nowhere(&["apply"], &POLICIES.replace("order: 20", "ordr: 20"));
     assert!(bad(&wrong).starts_with("stdin:10:8: NetworkPolicy/shop/db: spec.ordr: "), "{wrong:?}");
     assert_eq!(text(&wrong.stdout), "");
-    // What would come of these is not known without it.
+    // The results of these depend on the datastore.
     for args in [
         &["patch", "np", "web", "-p", "{}"][..],
         &["label", "np", "web", "a=b"],
@@ -301,7 +302,7 @@ fn what_is_written_is_validated_without_a_datastore() {
     ] {
         let refused = tortie(args, "");
         assert!(refused.status.code() == Some(2), "{args:?}: {refused:?}");
-        assert!(text(&refused.stderr).contains("--dry-run=client is for what is written in files"), "{refused:?}");
+        assert!(text(&refused.stderr).contains("--dry-run=client only validates files"), "{refused:?}");
     }
 }
 
@@ -316,7 +317,7 @@ fn several_resources_are_labelled_and_deleted_by_labels() {
     assert_eq!(world.labels("db"), json!({"team": "b", "checked": "yes"}));
     let everywhere = world.tortie(&["label", "np", "-A", "-l", "seen", "seen-"]);
     assert_eq!(good(&everywhere), "NetworkPolicy/shop/web unlabeled\n");
-    // By what is shown of them, too.
+    // Selectors also match labels that `get` adds.
     let tier = tortie(&["delete", "np", "-l", "projectcalico.org/tier=default", "--dry-run"]);
     assert_eq!(good(&tier), "NetworkPolicy/shop/db deleted (dry run)\nNetworkPolicy/shop/web deleted (dry run)\n");
     assert_eq!(good(&tortie(&["delete", "np", "-l", "team=a"])), "NetworkPolicy/shop/web deleted\n");

@@ -1,5 +1,5 @@
-//! A node as Felix leaves it: what the original has written into an empty kernel, recorded by running it
-//! (`crates/rules/testdata/README.md`).
+//! A node with Felix's state: the rules that Felix writes into an empty kernel, recorded by running
+//! it (`crates/rules/testdata/README.md`).
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -11,12 +11,12 @@ use tortie_lab::netns::Namespace;
 
 use super::session::root;
 
-/// What Felix has written, and what it expects to find.
+/// Felix's rules, with the state that Felix expects.
 pub(crate) struct Felix {
     chains: Value,
 }
 
-/// Writes what Felix has written, by iptables-nft and in both families.
+/// Writes Felix's rules of both families with iptables-nft.
 pub(crate) fn leave_its_rules(node: &Namespace) -> Felix {
     let file = File::open(root().join("crates/rules/testdata/rules.json.gz")).unwrap();
     let mut recorded: Value = serde_json::from_reader(GzDecoder::new(file)).unwrap();
@@ -45,7 +45,8 @@ pub(crate) fn leave_its_rules(node: &Namespace) -> Felix {
 }
 
 impl Felix {
-    /// Whether each fixed chain that is in the kernel has Felix's rules, by the hashes by which it finds them again.
+    /// Asserts that each fixed chain in the kernel has Felix's rules, by the hashes with which
+    /// Felix identifies them.
     pub(crate) fn finds_its_chains(&self, node: &Namespace) {
         let mut compared = 0;
         for table in ["filter", "nat", "mangle", "raw"] {

@@ -1,5 +1,6 @@
-//! The guides of the book, followed to the letter: each command is run in a shell on a machine of its own, and what it prints is compared with
-//! what the page says. So are the front page and other documents with commands.
+//! The guides of the book, followed to the letter. Each command runs in a shell on a separate
+//! machine, and its output is compared with the page. So are the front page and other documents
+//! with commands.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests that follow pages")]
 
 mod felix;
@@ -16,7 +17,7 @@ use tortie_lab::netns::Namespace;
 
 use session::{Session, root};
 
-/// A machine with nothing but its loopback interface follows a page.
+/// Follows a page on a machine with only a loopback interface.
 fn follow(page: &str) {
     Session::start(&Namespace::new().unwrap()).follow(page);
 }
@@ -120,7 +121,7 @@ tortie_lab::kernel_test! {
         follow("docs/book/src/install.md");
     }
 
-    /// With a page that is wrong in one place, what has been seen above is no accident.
+    /// A page with one wrong output fails, so that the tests above do not pass by accident.
     fn what_is_not_as_a_page_says_is_found() {
         let follow = |text: &str| {
             let mut session = Session::start(&Namespace::new().unwrap());
@@ -137,7 +138,7 @@ tortie_lab::kernel_test! {
     }
 }
 
-/// Documents and folders with documents whose commands count.
+/// Documents, and folders with documents, whose commands must run.
 const PLACES: [&str; 3] = ["docs/book/src", "README.md", "deploy/README.md"];
 
 fn pages(path: &Path, pages: &mut BTreeSet<String>) {

@@ -1,6 +1,6 @@
-//! The commands of a page, and what it says that they print.
+//! The commands of a page, with the outputs that the page shows.
 
-/// Why commands of a page need not run here. What is not on this list is no reason.
+/// Reasons for which commands of a page need not run here. No other reasons are valid.
 pub(crate) const REASONS: [&str; 7] = [
     "builds from source",
     "needs Felix",
@@ -14,14 +14,14 @@ pub(crate) const REASONS: [&str; 7] = [
 /// A command of a page, or several lines of a shell that belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// Where the page has it.
+    /// Line of the page, from 1.
     pub(crate) line: usize,
     pub(crate) command: String,
-    /// What it prints; `None` if the page does not say.
+    /// Output that the page shows; `None` if it shows none.
     pub(crate) output: Option<String>,
-    /// Whether each command must succeed. Of a session the output tells how it went.
+    /// Whether each command must succeed. In a session, the output shows the result.
     pub(crate) must_succeed: bool,
-    /// Whether what it prints comes about by and by: it is repeated until then.
+    /// Whether the command is repeated until its output matches.
     pub(crate) is_repeated: bool,
 }
 
@@ -38,10 +38,10 @@ struct Block<'a> {
     follows: bool,
 }
 
-/// What of a page is run, in order.
+/// Returns the steps of a page that are run, in order.
 ///
 /// # Errors
-/// Commands that are neither run nor have one of the [`REASONS`], and blocks that nobody would understand.
+/// Commands that are neither run nor have one of the [`REASONS`], and blocks that cannot be parsed.
 pub(crate) fn steps(page: &str) -> Result<Vec<Step>, String> {
     let mut steps: Vec<Step> = Vec::new();
     let mut last_is_script = false;
@@ -64,12 +64,12 @@ pub(crate) fn steps(page: &str) -> Result<Vec<Step>, String> {
                 is_repeated: block.is_repeated,
             }),
             "console" => steps.extend(session(&block)?),
-            // What the commands just before it print.
+            // Output of the commands just before it.
             "text" if last_is_script && block.follows => {
                 steps.last_mut().ok_or("no command")?.output = Some(block.text);
             }
             "text" if block.text.lines().any(|line| line.starts_with("$ ")) => {
-                return Err(format!("line {at}: commands with what they print are a block of `console`"));
+                return Err(format!("line {at}: commands with their output are a block of `console`"));
             }
             _ if block.not_run.is_some() || block.is_repeated => {
                 return Err(format!("line {at}: only commands are run or not"));
@@ -81,7 +81,7 @@ pub(crate) fn steps(page: &str) -> Result<Vec<Step>, String> {
     Ok(steps)
 }
 
-/// The commands of a session: lines after `$ `, continued by lines after `> `.
+/// Returns the commands of a session: lines after `$ `, continued by lines after `> `.
 fn session(block: &Block<'_>) -> Result<Vec<Step>, String> {
     let mut steps: Vec<Step> = Vec::new();
     let mut output = String::new();
@@ -139,7 +139,7 @@ fn blocks(page: &str) -> Result<Vec<Block<'_>>, String> {
     }
 }
 
-/// A block from what stands behind its fence: `sh,not-run="needs other nodes"`.
+/// Parses the text behind a fence: `sh,not-run="needs other nodes"`.
 fn fence(info: &str, line: usize, follows: bool) -> Result<Block<'_>, String> {
     let (language, mut rest) = info.split_once(',').map_or((info.trim(), ""), |(language, rest)| (language, rest));
     let mut block = Block { line, language, not_run: None, is_repeated: false, text: String::new(), follows };
@@ -165,8 +165,8 @@ fn fence(info: &str, line: usize, follows: bool) -> Result<Block<'_>, String> {
     Ok(block)
 }
 
-/// Whether text is what a page says. There `…` stands for anything within a line, and a line of `…` for any lines. Blanks at the ends of
-/// lines do not count.
+/// Reports whether a text matches the output on a page. There `…` stands for anything within a
+/// line, and a line of `…` for any lines. Blanks at the ends of lines do not count.
 pub(crate) fn is_as_shown(shown: &str, text: &str) -> bool {
     let lines = |text: &'_ str| text.trim_end().lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
     lines_match(&lines(shown), &lines(text))

@@ -1,4 +1,4 @@
-//! A shell on a machine of its own, as far as a page can tell.
+//! A shell on a separate machine, as far as a page can observe.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,11 +12,11 @@ use tortie_lab::netns::Namespace;
 
 use super::markdown::{Step, is_as_shown, steps};
 
-/// How long a command may take, and how long one is repeated.
+/// Time limit of a command, and of its repetitions.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the shell finds before the first command: a machine called `worker-1` whose `/etc`, `/run`, `/var/lib` and BPF file system are
-/// its own, so that a page can name the places where things are by default.
+/// Environment of the shell: a machine called `worker-1` with separate `/etc`, `/run`, `/var/lib`
+/// and BPF file system, so that a page can name default paths.
 const MACHINE: &str = r#"set -e
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /var/lib
@@ -26,17 +26,18 @@ mount -t bpf bpf /sys/fs/bpf 2>/dev/null || true
 hostname worker-1
 exec bash --norc --noprofile"#;
 
-/// A shell in a namespace. What it has started ends with it.
+/// A shell in a namespace. Its child processes end with it.
 pub(crate) struct Session {
     shell: Child,
     input: ChildStdin,
     folder: TempDir,
-    /// How many commands it was given.
+    /// Number of commands so far.
     given: usize,
 }
 
 impl Session {
-    /// A shell that starts where the repository begins, as far as `examples/` goes, and finds `tortie`.
+    /// Starts a shell in a directory with the repository's `examples/`, and with `tortie` in its
+    /// path.
     pub(crate) fn start(machine: &Namespace) -> Self {
         let folder = TempDir::new().unwrap();
         let work = folder.path().join("work");
@@ -58,7 +59,7 @@ impl Session {
         Self { shell, input, folder, given: 0 }
     }
 
-    /// Does what a page of the repository says, and compares what is printed with what the page says.
+    /// Runs the commands of a page of the repository, and compares their output with the page.
     pub(crate) fn follow(&mut self, page: &str) {
         let text = fs::read_to_string(root().join(page)).unwrap();
         if let Err(difference) = self.follow_text(page, &text) {
@@ -66,7 +67,7 @@ impl Session {
         }
     }
 
-    /// Does what a text says. What differs, with its place.
+    /// Runs the commands of a text. Returns the first difference, with its place.
     pub(crate) fn follow_text(&mut self, page: &str, text: &str) -> Result<(), String> {
         let steps = steps(text).map_err(|error| format!("{page}: {error}"))?;
         if steps.is_empty() {
@@ -95,7 +96,7 @@ impl Session {
         }
     }
 
-    /// Runs lines in the shell. Whether the shell is still there afterwards, and what was printed.
+    /// Runs lines in the shell. Returns whether the shell still runs afterwards, and the output.
     fn run(&mut self, command: &str, must_succeed: bool) -> (bool, String) {
         self.given += 1;
         let file = |kind: &str| self.folder.path().join(format!("{}.{kind}", self.given));
@@ -109,7 +110,7 @@ impl Session {
         (done, String::from_utf8_lossy(&fs::read(output).unwrap_or_default()).into_owned())
     }
 
-    /// Waits for the file that tells that a command is done.
+    /// Waits for the file that marks the end of a command.
     fn wait_for(&mut self, file: &Path) -> bool {
         let end = Instant::now() + PATIENCE;
         while !file.exists() {
@@ -124,13 +125,13 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // With it goes the first process of its namespace of processes, and with that all others.
+        // The shell is the first process of its PID namespace, and all others end with it.
         let _ = self.shell.kill();
         let _ = self.shell.wait();
     }
 }
 
-/// Where the repository begins.
+/// Returns the root directory of the repository.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }

@@ -1,4 +1,5 @@
-//! Changes of what the API server keeps, for good, and taken back unless they are confirmed.
+//! Changes of resources in the API server, both final ones and ones that are rolled back unless
+//! they are confirmed.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -28,7 +29,7 @@ fn resources_are_applied_shown_and_deleted() {
             names.iter().chain(&own).map(|name| format!("{name} {word}\n")).collect::<String>()
         };
         assert_eq!(good(&world.write(&["apply"], &all)), words("created"), "{form}");
-        // The server has filled in what was left out.
+        // Defaults that the server has filled in are no difference.
         assert_eq!(good(&world.write(&["apply"], &all)), words("unchanged"), "{form}");
         let whole = world.write(&["apply", "--confirm", "1h"], &all);
         assert_eq!((good(&whole), whole.stderr.len()), (&*words("unchanged"), 0), "{form}");
@@ -45,14 +46,14 @@ fn resources_are_applied_shown_and_deleted() {
         assert_eq!(labels, json!({"a": "b"}), "{object}");
         assert_eq!(world.kubernetes("web").unwrap()["policyTypes"], json!(["Ingress"]));
 
-        // What is shown can be applied again, until somebody else changes it.
+        // The output of `get` can be applied again, until another client changes the resource.
         for (kind, name) in [("np", "web"), ("knp", "web")] {
             let shown = good(&world.get(&[kind, name, "-n", "shop", "-o", "yaml"])).to_owned();
             assert!(good(&world.write(&["apply"], &shown)).ends_with(" unchanged\n"), "{shown}");
             let edited = shown.replace("order: 1", "order: 2").replace("port: 80", "port: 81");
             assert!(good(&world.write(&["apply"], &edited)).ends_with(" updated\n"), "{shown}");
             let refused = world.write(&["apply"], &shown);
-            assert!(bad(&refused).contains("has been changed by somebody else"), "{refused:?}");
+            assert!(bad(&refused).contains("has been changed meanwhile"), "{refused:?}");
         }
         assert_eq!(
             (world.order("web"), world.kubernetes("web").unwrap()["ingress"][0]["ports"][0]["port"].as_u64()),
@@ -91,7 +92,8 @@ fn what_is_for_others_to_write_is_refused() {
     assert!(bad(&world.write(&["apply"], &lost)).contains("there is no tier `nowhere`"));
 }
 
-/// Older releases put the tier before the name of the object, and labels may have been written past Calico.
+/// Older releases put the tier before the name of the object, and other clients than Calico's may
+/// have written labels.
 #[test]
 fn a_policy_is_found_under_the_name_that_older_releases_gave_it() {
     let world = World::new(FORMS[0], "");
@@ -109,7 +111,7 @@ fn a_policy_is_found_under_the_name_that_older_releases_gave_it() {
         (&json!("x"), &Value::Null)
     );
     assert!(world.server.get(FORMS[0], "NetworkPolicy", "shop", "web").is_none(), "there is one object");
-    world.until("it is taken back", |world| world.status()["phase"] == "rolled_back");
+    world.until("it is rolled back", |world| world.status()["phase"] == "rolled_back");
     let back = world.server.get(FORMS[0], "NetworkPolicy", "shop", "default.web").unwrap();
     assert_eq!(back["spec"]["order"], 1);
     let shown = world.get(&["np", "web", "-n", "shop", "-o", "json"]);
@@ -129,19 +131,19 @@ fn what_nobody_confirms_is_taken_back() {
         let made = world.write(&["apply", "--confirm", "3s"], &change);
         assert_eq!(good(&made).lines().count(), 4);
         let said = String::from_utf8_lossy(&made.stderr).into_owned();
-        assert_eq!(said, "tortie: this is taken back in 3 s unless `tortie confirm` comes\n");
+        assert_eq!(said, "tortie: this is rolled back in 3 s unless `tortie confirm` comes\n");
         assert_eq!((world.order("web"), world.kubernetes("new").is_some()), (Some(2), true));
-        // A controller says something of one of them meanwhile, which is no change of what was written.
+        // A controller writes the status of a resource meanwhile, which does not count as a change.
         let mut tier = world.server.get(form, "Tier", "", "platform").unwrap();
         tier["status"] = json!({"conditions": []});
         world.server.apply(tier);
-        world.until("it is taken back", |world| world.status()["phase"] == "rolled_back");
+        world.until("it is rolled back", |world| world.status()["phase"] == "rolled_back");
         assert_eq!(world.status()["kept"], json!([]), "{form}");
         assert_eq!((world.order("web"), world.kubernetes("web"), world.kubernetes("new")), (Some(1), before, None));
         assert!(world.server.get(form, "Tier", "", "platform").is_none());
         world.until("the guard is gone", |world| world.guards().is_empty());
 
-        // What is deleted comes back.
+        // Deleted resources are restored.
         good(&world.write(&["delete", "--confirm", "1s"], &(policy("old", 5) + &kubernetes_policy("web", 80))));
         world.until("it is back", |world| world.status()["phase"] == "rolled_back");
         assert_eq!(world.order("old"), Some(5));
@@ -176,7 +178,7 @@ fn what_others_have_changed_is_left_alone_and_named() {
     theirs["spec"]["podSelector"] = json!({"matchLabels": {"app": "web"}});
     world.server.apply(theirs);
     good(&world.write(&["apply"], &policy("new", 9)));
-    world.until("it is taken back", |world| world.status()["phase"] == "rolled_back");
+    world.until("it is rolled back", |world| world.status()["phase"] == "rolled_back");
     assert_eq!((world.order("web"), world.order("new")), (Some(1), Some(9)));
     assert_eq!(world.kubernetes("web").unwrap()["podSelector"]["matchLabels"]["app"], "web");
     let kept: Vec<Value> =
@@ -187,10 +189,10 @@ fn what_others_have_changed_is_left_alone_and_named() {
 #[test]
 fn what_is_refused_changes_nothing() {
     let world = World::new(FORMS[0], &policy("web", 1));
-    // Before anything is written the server is asked.
+    // The server checks all writes before any is made.
     let change = policy("web", 2) + SET;
     for (fault, why) in [(Fault::Forbidden, "403 Forbidden"), (Fault::Invalid, "does not accept it")] {
-        // The first one reads the set, which is not there.
+        // The first request reads the set, which does not exist.
         world.server.fail(On::Object, "globalnetworksets", Fault::Slow(Duration::ZERO), 2);
         world.server.fail(On::Object, "globalnetworksets", fault, 1);
         let refused = world.write(&["apply", "--confirm", "1h"], &change);
@@ -199,7 +201,7 @@ fn what_is_refused_changes_nothing() {
         assert_eq!((world.order("web"), world.server.faults_left()), (Some(1), 0));
         assert!(world.guards().is_empty() && bad(&world.tortie(&["confirm"])).contains("no change waits"));
     }
-    // A server that comes to refuse in between.
+    // A server that refuses a write after it accepted the check.
     for fault in [Fault::Forbidden, Fault::Internal, Fault::Hangup, Fault::DropInside] {
         world.server.fail(On::Write, "globalnetworksets", fault, 1);
         let refused = world.write(&["apply", "--confirm", "1h"], &change);
@@ -207,22 +209,22 @@ fn what_is_refused_changes_nothing() {
         assert_eq!((world.order("web"), world.server.faults_left()), (Some(1), 0), "{fault:?}");
         assert!(world.server.get(FORMS[0], "GlobalNetworkSet", "", "office").is_none(), "{fault:?}");
     }
-    // Somebody else is faster.
+    // Another client writes first.
     world.server.fail(On::Write, "globalnetworksets", Fault::Slow(Duration::from_secs(2)), 1);
     let begun = world.begin(&["apply", "--confirm", "1h"], &(SET.to_owned() + &policy("web", 3)));
     world.until("the first one is being written", |world| world.server.faults_left() == 0);
     good(&world.write(&["apply"], &policy("web", 7)));
     let refused = begun.wait_with_output().unwrap();
-    assert!(bad(&refused).contains("NetworkPolicy/shop/web has been changed by somebody else"), "{refused:?}");
+    assert!(bad(&refused).contains("NetworkPolicy/shop/web has been changed meanwhile"), "{refused:?}");
     assert_eq!(world.order("web"), Some(7));
-    assert!(world.server.get(FORMS[0], "GlobalNetworkSet", "", "office").is_none(), "it is taken back");
+    assert!(world.server.get(FORMS[0], "GlobalNetworkSet", "", "office").is_none(), "it is rolled back");
 }
 
 #[test]
 fn what_cannot_come_back_is_named_and_holds_up_nothing() {
     let world = World::new(FORMS[0], &(policy("web", 1) + &policy("gone", 1)));
     good(&world.write(&["delete", "--confirm", "2s"], &(policy("web", 1) + &policy("gone", 1))));
-    // The first that comes back is the one that was deleted last.
+    // The resource that was deleted last is restored first.
     world.server.fail(On::Write, "networkpolicies", Fault::NoNamespace, 1);
     world.until("the rest is back", |world| world.status()["phase"] == "rolled_back");
     let kept = world.status()["kept"].clone();
@@ -234,7 +236,7 @@ fn what_cannot_come_back_is_named_and_holds_up_nothing() {
 #[test]
 fn whoever_comes_next_takes_back_what_the_killed_have_left() {
     let mut world = World::new(FORMS[0], &policy("web", 1));
-    // Killed between two writes, the guard is left.
+    // The command is killed between two writes, and the guard remains.
     let begin = |world: &World| {
         world.server.fail(On::Write, "globalnetworksets", Fault::Slow(Duration::from_secs(600)), 1);
         let change = policy("web", 2) + SET;
@@ -249,7 +251,8 @@ fn whoever_comes_next_takes_back_what_the_killed_have_left() {
     world.until("the guard has taken it back", |world| world.status()["phase"] == "rolled_back");
     assert_eq!((world.order("web"), &world.status()["why"]), (Some(1), &json!("the program that made it was killed")));
 
-    // The guard is killed first; an agent that starts afterwards, as after a restart of the machine, is left.
+    // The guard is killed first. An agent that starts afterwards, as after a restart of the
+    // machine, rolls back.
     let mut begun = begin(&world);
     world.kill_guards();
     begun.kill().unwrap();
@@ -260,7 +263,8 @@ fn whoever_comes_next_takes_back_what_the_killed_have_left() {
     assert_eq!(world.order("web"), Some(1));
     world.kill_agent();
 
-    // All are killed while the change waits, and the server is away when the time has passed.
+    // All processes are killed while the change waits, and the server is unreachable when the time
+    // has passed.
     good(&world.write(&["apply", "--confirm", "1s"], &policy("web", 3)));
     world.kill_guards();
     world.until("the time has passed", |world| world.status()["seconds_left"] == 0);
@@ -289,7 +293,7 @@ fn a_change_is_not_taken_back_where_it_was_not_made() {
     assert!(said.contains("the kubeconfig leads to") || said.contains("at this moment"), "{said}");
     assert_eq!((other.order("web"), world.order("web")), (Some(2), Some(2)));
     fs::write(&config, right).unwrap();
-    world.until("it is taken back", |world| world.status()["phase"] == "rolled_back");
+    world.until("it is rolled back", |world| world.status()["phase"] == "rolled_back");
     assert_eq!((other.order("web"), world.order("web")), (Some(2), Some(1)));
 }
 

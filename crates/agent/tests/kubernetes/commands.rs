@@ -66,7 +66,7 @@ fn single_resources_are_created_replaced_patched_and_labelled() {
         assert_eq!(good(&labelled), "networkpolicy.networking.k8s.io/web\n");
         assert_eq!(world.order("web"), Some(2), "the rest stays");
 
-        // What the server is against is told by a dry run.
+        // A dry run reports errors of the server.
         world.server.delete("networking.k8s.io/v1", "NetworkPolicy", "shop", "web");
         let gone = world.change(&["delete", "knp", "web", "--dry-run"]);
         assert!(bad(&gone).contains("does not exist"), "{gone:?}");
@@ -95,10 +95,10 @@ fn a_patch_is_taken_back_unless_it_is_confirmed() {
     let world = World::new(FORMS[0], &policy("web", 1));
     let patched = world.change(&["patch", "np", "web", "-p", "{spec: {order: 7}}", "--confirm", "2s"]);
     assert_eq!((good(&patched), world.order("web")), ("NetworkPolicy/shop/web patched\n", Some(7)));
-    world.until("it is taken back", |world| world.status()["phase"] == "rolled_back");
+    world.until("it is rolled back", |world| world.status()["phase"] == "rolled_back");
     assert_eq!(world.order("web"), Some(1));
     good(&world.change(&["label", "np", "web", "a=b", "--confirm", "2s"]));
-    world.until("it is taken back", |world| world.status()["phase"] == "rolled_back");
+    world.until("it is rolled back", |world| world.status()["phase"] == "rolled_back");
     let shown = world.change(&["get", "np", "-l", "a=b", "-o", "name"]);
     assert_eq!(good(&shown), "");
     good(&world.write(&["create", "--confirm", "1m"], &policy("new", 1)));
@@ -114,12 +114,12 @@ fn what_could_not_be_taken_back_is_not_done() {
         let refused = world.write(&["apply", "--confirm", "1m"], &(policy("there", 2) + &policy("new", 1)));
         assert_eq!(
             bad(&refused),
-            "stdin:6:1: NetworkPolicy/shop/new: it could not be taken back, as you have no right to delete it; without \
+            "stdin:6:1: NetworkPolicy/shop/new: it could not be rolled back, as you have no right to delete it; without \
              --confirm, it is done for good\ntortie: nothing has been changed\n"
         );
         assert_eq!((world.order("there"), world.order("new")), (Some(1), None), "{form}");
         assert!(world.status().is_null(), "{}", world.status());
-        // What is there already is put back by the right to change it.
+        // The rollback of an update needs only the right to update.
         good(&world.write(&["apply", "--confirm", "1m"], &policy("there", 2)));
         good(&world.tortie(&["confirm"]));
         assert_eq!(good(&world.write(&["apply"], &policy("new", 1))), "NetworkPolicy/shop/new created\n");

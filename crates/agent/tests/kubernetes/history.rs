@@ -1,4 +1,4 @@
-//! Earlier states of what the API server keeps, and the way back to them.
+//! Earlier states of resources in the API server, and rollbacks to them.
 
 use std::process::Output;
 
@@ -37,7 +37,7 @@ fn resources_go_back_to_an_earlier_state_and_forth_again() {
         let mut world = World::followed(form, &(policy("web", 1) + &kubernetes_policy("web", 80)));
         let in_tier = policy("db", 3).replace("{order:", "{tier: platform, order:");
         world.write(&["apply"], &(policy("web", 2) + TIER + &in_tier + &kubernetes_policy("new", 81)));
-        // What controllers and kubelets write is no state.
+        // Objects that controllers and kubelets write are not recorded.
         world.server.apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}));
         world.until_there_are(2);
 
@@ -65,7 +65,7 @@ fn resources_go_back_to_an_earlier_state_and_forth_again() {
         world.until_there_are(3);
         assert_eq!(good(&world.rollback(&["1"])), "everything is as in state 1\n");
 
-        // And forth again; and back, if nobody confirms.
+        // A rollback can be reverted; an unconfirmed one is rolled back.
         good(&world.rollback(&["2"]));
         assert_eq!((world.order("web"), world.order("db")), (Some(2), Some(3)));
         assert_eq!(world.kubernetes("new").unwrap()["ingress"][0]["ports"][0], json!({"port": 81, "protocol": "TCP"}));
@@ -73,17 +73,18 @@ fn resources_go_back_to_an_earlier_state_and_forth_again() {
         let answer = world.rollback(&["3", "--confirm", "1s", "-o", "json"]);
         let answer: Value = serde_json::from_slice(&answer.stdout).unwrap();
         assert_eq!(answer["resources"].as_array().map(Vec::len), Some(4), "{answer}");
-        world.until("it is taken back", |world| world.status()["phase"] == "rolled_back");
+        world.until("it is rolled back", |world| world.status()["phase"] == "rolled_back");
         assert_eq!((world.order("web"), world.kubernetes("new").is_some()), (Some(2), true));
 
-        // What changes while no agent runs is one state, once one runs; until then it is not lost without a word.
+        // Changes while no agent runs become one state when an agent runs again. Until then a
+        // rollback does not discard them silently.
         world.kill_agent();
         let states = world.states();
         good(&world.write(&["apply"], &policy("web", 7)));
         good(&world.write(&["delete"], &kubernetes_policy("web", 80)));
         let refused = world.rollback(&["1"]);
         assert!(
-            bad(&refused).contains("NetworkPolicy/shop/web: holds what the history does not know\n"),
+            bad(&refused).contains("NetworkPolicy/shop/web: has content that the history does not have\n"),
             "{refused:?}"
         );
         assert_eq!(world.order("web"), Some(7));
@@ -99,14 +100,14 @@ fn what_is_gone_when_a_list_is_read_again_is_known() {
     let world = World::followed(FORMS[0], &(policy("web", 1) + &policy("old", 1)));
     world.server.partition();
     world.server.delete(FORMS[0], "NetworkPolicy", "shop", "old");
-    // No version that was seen can be watched from.
+    // No known resource version can be watched from.
     world.server.restart();
     world.until_there_are(2);
     let diff = good(&world.tortie(&["history", "2"])).to_owned();
     assert!(diff.contains("\n  - NetworkPolicy/shop/old\n") && !diff.contains("NetworkPolicy/shop/web"), "{diff}");
     good(&world.rollback(&["1"]));
     assert_eq!(world.order("old"), Some(1));
-    // Of the server that was away the log tells once, not for each request of each kind.
+    // The log reports an unreachable server once, not for each request of each kind.
     let log = world.log();
     let errors: Vec<&str> = log.lines().filter(|line| line.contains(" ERROR ")).collect();
     assert!(!errors.is_empty() && errors.iter().all(|line| line.contains("the datastore cannot be read")), "{log}");
@@ -119,9 +120,12 @@ fn another_cluster_does_not_become_what_this_one_was() {
     world.until_there_are(2);
     let other = World::new(FORMS[0], "");
     let refused = world.tortie(&["rollback", "1", "--datastore", &other.url()]);
-    assert!(bad(&refused).contains("NetworkPolicy/shop/web: holds what the history does not know\n"), "{refused:?}");
+    assert!(
+        bad(&refused).contains("NetworkPolicy/shop/web: has content that the history does not have\n"),
+        "{refused:?}"
+    );
     assert!(other.order("web").is_none() && world.order("web") == Some(2));
-    // Where no kubeconfig is given, the usual one must lead to the server that the history is of.
+    // Without a given kubeconfig, the usual one must lead to the server of the history.
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_tortie"))
         .args(["rollback", "1", "--state-dir"])
         .arg(world.state_dir())

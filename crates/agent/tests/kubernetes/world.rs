@@ -49,7 +49,7 @@ impl World {
         self.folder.path().join("state")
     }
 
-    /// Begins `tortie apply` or `delete` with what is to be written.
+    /// Starts `tortie apply` or `delete` with these resources on standard input.
     pub(crate) fn begin(&self, args: &[&str], resources: &str) -> Child {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
         command.args(args).args(["--datastore", &self.url(), "-f", "-"]);
@@ -80,12 +80,12 @@ impl World {
         serde_json::from_slice(&self.tortie(&["confirm", "--status", "-o", "json"]).stdout).unwrap_or_default()
     }
 
-    /// The order of a policy of Calico; `None` if there is none.
+    /// Returns the order of a policy of Calico; `None` if there is none.
     pub(crate) fn order(&self, name: &str) -> Option<u64> {
         self.server.get(self.form, "NetworkPolicy", "shop", name)?["spec"]["order"].as_u64()
     }
 
-    /// What a policy of Kubernetes says.
+    /// Returns the spec of a Kubernetes policy.
     pub(crate) fn kubernetes(&self, name: &str) -> Option<Value> {
         self.server.get("networking.k8s.io/v1", "NetworkPolicy", "shop", name).map(|policy| policy["spec"].clone())
     }
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// What the agent has logged.
+    /// Returns the agent's log.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
@@ -127,7 +127,7 @@ impl World {
         agent.wait().unwrap();
     }
 
-    /// The programs that see to it that a change is taken back.
+    /// Returns the guard processes that roll a change back.
     pub(crate) fn guards(&self) -> Vec<Pid> {
         guards::guards(&self.state_dir())
     }
@@ -164,7 +164,7 @@ pub(crate) fn policy(name: &str, order: u32) -> String {
     )
 }
 
-/// A policy of Kubernetes, of which the server fills in what is left out here.
+/// Returns a Kubernetes policy without the fields that the server fills in.
 pub(crate) fn kubernetes_policy(name: &str, port: u16) -> String {
     format!(
         "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: shop}}\nspec: \

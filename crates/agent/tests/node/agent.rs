@@ -15,7 +15,8 @@ use tortie_lab::netns::Namespace;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Runs a program as a container runtime does, with a writable tree of settings in the directory before it.
+/// Runs a program as a container runtime does, with writable kernel settings in the directory given
+/// before it.
 const CONFINE: &str = "set -e
 mount --bind /proc/sys \"$0\"
 mount --bind /proc/sys /proc/sys
@@ -26,25 +27,25 @@ pub(crate) struct Node {
     namespace: Namespace,
     folder: TempDir,
     backend: &'static str,
-    /// What the agent is given as its datastore.
+    /// Datastore URL of the agent.
     datastore: String,
     environment: Vec<(&'static str, String)>,
     flags: Vec<&'static str>,
-    /// Its configuration file.
+    /// The agent's configuration file.
     config: Option<PathBuf>,
-    /// Whether the environment does not say which back end to use.
+    /// Whether the environment leaves the choice of the back end to the agent.
     is_open: bool,
-    /// Whether the agent has the mounts and capabilities of a container that is not privileged.
+    /// Whether the agent has the mounts and capabilities of an unprivileged container.
     confined: bool,
-    /// Whether a driver enforces what the agent calculates.
+    /// Whether a driver enforces the agent's calculation.
     driven: bool,
     agent: Option<Child>,
-    /// What runs for as long as the node is there.
+    /// Processes that run as long as the node exists.
     beside: Vec<Child>,
 }
 
 impl Node {
-    /// A node whose agent reads a directory of manifests, in which there is this one.
+    /// Returns a node whose agent reads a directory with this manifest.
     pub(crate) fn new(backend: &'static str, cluster: &str) -> Self {
         let mut node = Self::reading(backend, String::new());
         fs::create_dir(node.manifests()).unwrap();
@@ -53,7 +54,7 @@ impl Node {
         node
     }
 
-    /// A node whose agent reads this datastore.
+    /// Returns a node whose agent reads this datastore.
     pub(crate) fn reading(backend: &'static str, datastore: String) -> Self {
         let namespace = Namespace::new().unwrap();
         namespace.ip(["link set lo up"]).unwrap();
@@ -74,30 +75,31 @@ impl Node {
         }
     }
 
-    /// From the next start on, the agent finds this in its environment.
+    /// From the next start on, sets this variable in the agent's environment.
     pub(crate) fn set(&mut self, name: &'static str, value: &str) {
         self.environment.retain(|(known, _)| *known != name);
         self.environment.push((name, value.to_owned()));
     }
 
-    /// From the next start on, the agent does not find the back end in its environment.
+    /// From the next start on, leaves the choice of the back end to the agent.
     pub(crate) fn leave_the_back_end_open(&mut self) {
         self.is_open = true;
     }
 
-    /// From the next start on, the agent has the mounts and capabilities of a container that is not privileged, and a writable
-    /// tree of settings elsewhere.
+    /// From the next start on, gives the agent the mounts and capabilities of an unprivileged
+    /// container, and writable kernel settings in another directory.
     pub(crate) fn confine(&mut self) {
         fs::create_dir(self.folder.path().join("sys")).unwrap();
         self.confined = true;
     }
 
-    /// From the next start on, the agent is given this configuration file.
+    /// From the next start on, gives the agent this configuration file.
     pub(crate) fn configure(&mut self, file: &std::path::Path) {
         self.config = Some(file.to_path_buf());
     }
 
-    /// From the next start on, a script stands before a program of the agent; `$REAL` is the program itself.
+    /// From the next start on, puts a script in place of a program of the agent; `$REAL` is the
+    /// program itself.
     pub(crate) fn wrap(&mut self, program: &str, script: &str) {
         let real = self.shell(&format!("command -v {program}"));
         let folder = self.folder.path().join("bin");
@@ -109,26 +111,26 @@ impl Node {
         self.set("PATH", &format!("{}:{path}", folder.display()));
     }
 
-    /// Takes such a script away again.
+    /// Removes such a script.
     pub(crate) fn unwrap(&self, program: &str) {
         fs::remove_file(self.folder.path().join("bin").join(program)).unwrap();
     }
 
-    /// A place for the files of a test.
+    /// Returns the directory for the files of a test.
     pub(crate) fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }
 
-    /// How much processor time the agent has used, its threads included.
+    /// Returns the processor time of the agent, its threads included.
     pub(crate) fn processor_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.agent.as_ref().unwrap().id())).unwrap();
-        // Behind the name, which may have blanks in it, the 12th and 13th field: in hundredths of a second.
+        // The 12th and 13th field after the name, which may contain blanks: hundredths of a second.
         let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
         let ticks = |field: &str| field.parse::<u64>().unwrap();
         Duration::from_millis(10 * (ticks(fields[11]) + ticks(fields[12])))
     }
 
-    /// The agent's process.
+    /// Returns the process id of the agent.
     pub(crate) fn process(&self) -> u32 {
         self.agent.as_ref().unwrap().id()
     }
@@ -139,24 +141,25 @@ impl Node {
         kill_process(Pid::from_raw(i32::try_from(agent.id()).unwrap()).unwrap(), signal).unwrap();
     }
 
-    /// Where it is.
+    /// Returns the node's network namespace.
     pub(crate) fn namespace(&self) -> &Namespace {
         &self.namespace
     }
 
-    /// What is at this address outside is there on the node, too.
+    /// Makes the server at this outside address reachable at the same address on the node.
     pub(crate) fn carry(&self, address: SocketAddr) -> Proxy {
         let listener = self.namespace.run(|| TcpListener::bind(address)).unwrap().unwrap();
         Proxy::from(listener, address).unwrap()
     }
 
-    /// From the next start on, a driver enforces: a script that says who it is and becomes `tortie dataplane`.
+    /// From the next start on, uses a driver: a script that writes its process id and becomes
+    /// `tortie dataplane`.
     pub(crate) fn drive(&mut self) {
         let mtu_file = self.folder.path().join("mtu");
         self.drive_with(&format!("exec {} dataplane --mtu-file {}", env!("CARGO_BIN_EXE_tortie"), mtu_file.display()));
     }
 
-    /// From the next start on, this script is the driver.
+    /// From the next start on, uses this script as the driver.
     pub(crate) fn drive_with(&mut self, script: &str) {
         let script = format!("#!/bin/sh\necho $$ >{}\n{script}\n", self.folder.path().join("driver.pid").display());
         let path = self.folder.path().join("driver");
@@ -165,33 +168,33 @@ impl Node {
         self.driven = true;
     }
 
-    /// The process of the driver that was started last.
+    /// Returns the process of the driver that was started last.
     pub(crate) fn driver(&self) -> Pid {
         let pid = fs::read_to_string(self.folder.path().join("driver.pid")).unwrap();
         Pid::from_raw(pid.trim().parse().unwrap()).unwrap()
     }
 
-    /// From the next start on, the agent is given these arguments as well.
+    /// From the next start on, gives the agent these arguments as well.
     pub(crate) fn give(&mut self, flags: &[&'static str]) {
         self.flags = flags.to_vec();
     }
 
-    /// Where the agent keeps what was last good.
+    /// Returns the agent's state directory.
     pub(crate) fn state(&self) -> PathBuf {
         self.folder.path().join("state")
     }
 
-    /// Where the agent answers questions.
+    /// Returns the agent's local API socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("agent.sock")
     }
 
-    /// Asks the agent with these arguments of the program.
+    /// Runs the program with these arguments against the agent's socket.
     pub(crate) fn ask(&self, args: &[&str]) -> Output {
         self.tortie().args(args).arg("--socket").arg(self.socket()).output().unwrap()
     }
 
-    /// Starts the program on the node with these arguments, which ask the agent's datastore.
+    /// Starts the program on the node with these arguments and the agent's datastore.
     pub(crate) fn run(&self, args: &[&str]) -> Child {
         let mut command = self.tortie();
         command.args(args).arg("--datastore").arg(&self.datastore).args(["--node", "n1"]);
@@ -260,7 +263,7 @@ impl Node {
         self.agent = Some(self.namespace.spawn(&mut command).unwrap());
     }
 
-    /// Starts a program that runs for as long as the node is there; what it prints.
+    /// Starts a process that runs as long as the node exists, and returns its output.
     pub(crate) fn start_beside(&mut self, command: &mut Command) -> ChildStdout {
         let mut child = self.namespace.spawn(command).unwrap();
         let output = child.stdout.take().unwrap();
@@ -293,7 +296,7 @@ impl Node {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// All tables and sets, without counters and other things that change by themselves.
+    /// Returns all tables and sets, without counters and other values that change by themselves.
     pub(crate) fn kernel_state(&self) -> String {
         let mut state = String::new();
         for family in ["iptables", "ip6tables"] {
@@ -322,12 +325,12 @@ impl Node {
         }
     }
 
-    /// Waits until the agent is ready and says so in these words.
+    /// Waits until the agent is ready and its answer contains these words.
     pub(crate) fn until_ready(&mut self, words: &str) {
         self.until_readiness("200", |answer| answer.contains(words));
     }
 
-    /// Waits until the answer to whether the agent is ready has this code and is as wanted.
+    /// Waits until the readiness answer has this code and is as wanted.
     pub(crate) fn until_readiness(&mut self, code: &str, wanted: impl Fn(&str) -> bool) {
         self.until_within(PATIENCE, code, wanted);
     }
@@ -351,7 +354,7 @@ impl Node {
         line.trim().parse().unwrap()
     }
 
-    /// Asks the agent over HTTP; empty if it does not answer.
+    /// Returns the agent's answer over HTTP; empty if there is none.
     pub(crate) fn get(&self, port: u16, path: &str) -> String {
         use std::io::{Read, Write};
         self.namespace

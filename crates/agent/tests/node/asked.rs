@@ -1,4 +1,4 @@
-//! What a running agent answers on its socket.
+//! Answers of a running agent on its socket.
 
 use std::fs;
 use std::process::Output;
@@ -10,7 +10,7 @@ use tortie_lab::pods::{Place, interface_name};
 use super::agent::Node;
 use crate::CLUSTER;
 
-/// What it says once its engine has the time.
+/// Returns the answer once the engine is not busy.
 pub(super) fn said(node: &Node, args: &[&str]) -> String {
     let is_busy = |output: &Output| {
         [&output.stdout, &output.stderr].into_iter().any(|text| {
@@ -122,7 +122,7 @@ tortie_lab::kernel_test! {
         node.until("the agent says that it cannot read its datastore", |_| {
             json(&node, &["status"])["engine"]["datastore_unavailable"].is_string()
         });
-        // What is in force is known all the same.
+        // The state in force is still available.
         assert_eq!(json(&node, &["show", "endpoints"])["endpoints"][0]["name"], "shop/web");
         fs::rename(node.folder().join("elsewhere"), node.manifests()).unwrap();
         node.until("the agent says that it can again", |_| {

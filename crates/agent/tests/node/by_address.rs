@@ -1,4 +1,4 @@
-//! Workloads that other CNI plugins have connected.
+//! Workloads that are connected by CNI plugins other than Calico's.
 
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
@@ -37,15 +37,15 @@ fn cluster(pods: &[(&str, &str, u8)]) -> String {
 
 const PODS: [(&str, &str, u8); 3] = [("web", "web", 2), ("friend", "friend", 3), ("stranger", "stranger", 4)];
 
-/// What pods serve.
+/// Port of the pods' servers.
 const PORT: u16 = 80;
 
-/// How pods are connected to the node.
+/// Connection of pods to the node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Plugin {
-    /// Each by an interface of its own, with a route for each address, as `ptp` and kindnet do.
+    /// Each pod by a separate interface, with a route for each address, as `ptp` and kindnet do.
     Ptp,
-    /// All by one bridge, as `bridge` and flannel do.
+    /// All pods by one bridge, as `bridge` and flannel do.
     Bridge,
 }
 
@@ -55,7 +55,7 @@ struct Pod {
     _server: TcpListener,
 }
 
-/// A pod that is connected by an interface of this name.
+/// Returns a pod that is connected by an interface of this name.
 fn connect(node: &Node, plugin: Plugin, interface: &str, last: u8) -> Pod {
     let pod = Namespace::new().unwrap();
     pod.sysctl(&[("ipv6/conf/default/accept_dad".to_owned(), "0")]).unwrap();
@@ -102,7 +102,7 @@ fn node(plugin: Plugin, backend: &'static str) -> Node {
     node
 }
 
-/// Whether a pod reaches another one.
+/// Reports whether a pod reaches another one.
 fn reaches(from: &Pod, address: &str) -> bool {
     let address: IpAddr = address.parse().unwrap();
     let connect = || TcpStream::connect_timeout(&(address, PORT).into(), Duration::from_secs(1)).is_ok();
@@ -132,27 +132,27 @@ fn policy_is_in_force(plugin: Plugin, backend: &'static str) {
         assert!(!reaches(&stranger, address), "{plugin:?}: {}", node.kernel_state());
     }
 
-    // Nobody has told of this one.
+    // The datastore does not have this pod.
     let unknown = connect(&node, plugin, "vethunknown", 5);
     assert!(!reaches(&unknown, "10.244.0.4") && !reaches(&unknown, "fd00:244::4"), "{plugin:?}");
     node.write("more.yaml", &pod("late", "late", 5));
     until("it is known and found", &node, || reaches(&unknown, "10.244.0.4") && reaches(&unknown, "fd00:244::4"));
     assert!(!reaches(&unknown, "10.244.0.2"));
 
-    // The friend's address from somebody else's interface.
+    // The friend's address, sent from the stranger's interface.
     stranger.namespace.shell("ip addr add 10.244.0.3/32 dev eth0").unwrap();
     let send = || UdpSocket::bind(("10.244.0.3", 0)).unwrap().send_to(b"spoofed", ("10.244.0.2", PORT));
     // A reverse path filter may be before the rule about addresses.
     let is_guard = |rule: &str| rule.contains("Not where this workload is") || rule.contains("rpfilter");
     until("the packet is dropped for where it comes from", &node, || {
-        // Its way to the other may have to be found first.
+        // The neighbour entry of the other pod may be missing at first.
         let _ = stranger.namespace.run(send).unwrap();
         let rules = node.shell(&format!("iptables-{backend}-save -c"));
         rules.lines().any(|rule| is_guard(rule) && !rule.starts_with("[0:"))
     });
     stranger.namespace.shell("ip addr del 10.244.0.3/32 dev eth0").unwrap();
 
-    // The pod is replaced: another interface has its address, and then another workload.
+    // The pod is replaced: another interface gets its address, and then another workload.
     node.shell("ip link del vethfriend");
     drop(friend);
     let friend = connect(&node, plugin, "vethfriend2", 3);
@@ -170,7 +170,7 @@ fn policy_is_in_force(plugin: Plugin, backend: &'static str) {
     let state = node.kernel_state();
     node.stop(Signal::TERM);
     node.start();
-    // A bridge forgets by and by where addresses are, so that some may have to be found again.
+    // Forwarding entries of a bridge expire, so that some addresses may have to be found again.
     node.until("all is as before", |now| now == state);
     if plugin == Plugin::Ptp {
         assert_eq!(node.metric("felix_iptables_restore_calls"), 0.0, "a restart writes nothing: {}", node.log());

@@ -17,7 +17,7 @@ const DB: &str = "10.0.0.50";
 const CLIENT: &str = "10.0.0.20";
 const PORT: u16 = 80;
 
-/// A client that the platform lets reach the service `dev/partner` alone.
+/// A client that the platform's policy allows to reach only the service `dev/partner`.
 const SERVICE: &str = "
 apiVersion: v1
 kind: Namespace
@@ -63,7 +63,7 @@ endpoints: [{addresses: [10.0.0.21]}, {addresses: [10.0.0.50]}]
 ";
 const PARTNER: &str = "10.0.0.21";
 
-/// The enforcement in a test.
+/// Back end of a test.
 #[derive(Clone, Copy, Debug)]
 enum By {
     Iptables,
@@ -100,7 +100,8 @@ struct Pod {
     _server: TcpListener,
 }
 
-/// A pod that serves a port, connected by an interface of the name that Calico's CNI plugin gives.
+/// Returns a pod that serves a port, connected by an interface with the name that Calico's CNI
+/// plugin gives it.
 fn connect(node: &Node, namespace: &str, name: &str, address: &str) -> Pod {
     let interface = interface_name(&Place::pod(namespace, name)).unwrap();
     let pod = Namespace::new().unwrap();
@@ -132,20 +133,21 @@ fn until(what: &str, node: &Node, done: impl Fn() -> bool) {
     }
 }
 
-/// The cluster with another pod in place of `prod/db`.
+/// Returns the cluster with another pod in place of `prod/db`.
 fn with_victim(name: &str) -> String {
     let cluster = BASE.replace("\"name\": \"db\"", &format!("\"name\": \"{name}\""));
     assert_eq!(cluster == BASE, name == "db");
     cluster
 }
 
-/// The hostile pod as it is once the kubelet has started it, with an address of its own.
+/// Returns the hostile pod after the kubelet has started it, with a separate address.
 fn started(pod: &str, address: &str) -> String {
     let running = format!("\"phase\": \"Running\", \"podIPs\": [{{\"ip\": \"{address}\"}}]");
     pod.replace("\"phase\": \"Pending\"", &running)
 }
 
-/// Writes an object of `dev` and expects that `prod`'s pod is as isolated, and as reachable, as before.
+/// Writes an object of `dev`, and asserts that the pod of `prod` stays as isolated and as reachable
+/// as before.
 fn isolated(by: By, victim: &str, hostile: &str) {
     let mut node = by.node(&with_victim(victim));
     let db = connect(&node, "prod", victim, DB);

@@ -30,7 +30,7 @@ spec: {nodeName: n1, containers: [{name: c, image: i}]}
 status: {phase: Running, podIPs: [{ip: 10.65.0.3}]}
 ";
 
-/// A pod without an interface, which has policy of its own.
+/// A pod without an interface, which a separate policy selects.
 const AWAY: &str = "
 apiVersion: v1
 kind: Pod
@@ -44,7 +44,7 @@ metadata: {name: away, namespace: shop}
 spec: {podSelector: {matchLabels: {app: away}}, ingress: [{ports: [{protocol: TCP, port: 443}]}]}
 ";
 
-/// What the client may reach of the web server.
+/// Returns a policy by which the client may reach these ports of the web server.
 pub(super) fn policy(tcp: &[u16], udp: &[u16]) -> String {
     let port = |protocol| move |port: &u16| format!("{{protocol: {protocol}, port: {port}}}");
     let ports: Vec<String> = tcp.iter().map(port("TCP")).chain(udp.iter().map(port("UDP"))).collect();
@@ -55,7 +55,7 @@ pub(super) fn policy(tcp: &[u16], udp: &[u16]) -> String {
     )
 }
 
-/// A pod with the interface that Calico's CNI plugin would make.
+/// Returns a pod with the interface that Calico's CNI plugin would make.
 pub(super) fn connect(node: &Node, name: &str, last: u8) -> Namespace {
     let pod = Namespace::new().unwrap();
     let interface = interface_name(&Place::pod("shop", name)).unwrap();
@@ -71,7 +71,7 @@ pub(super) fn connect(node: &Node, name: &str, last: u8) -> Namespace {
     pod
 }
 
-/// Answers what it is sent, for as long as the test runs.
+/// Echoes packets on these ports as long as the test runs.
 pub(super) fn serve(pod: &Namespace, tcp: &[u16], udp: &[u16]) {
     for port in tcp {
         let listener = pod.run(|| TcpListener::bind(("0.0.0.0", *port))).unwrap().unwrap();
@@ -115,7 +115,7 @@ impl Open {
         Self::Udp(socket)
     }
 
-    /// Whether what is sent is answered in this time.
+    /// Reports whether a byte is echoed in this time.
     pub(super) fn answers(&mut self, patience: Duration) -> bool {
         let mut byte = [0];
         match self {
@@ -154,8 +154,8 @@ pub(super) fn until<T>(what: &str, node: &Node, mut done: impl FnMut() -> Option
     }
 }
 
-/// A node with a web server and its client, and connections that the policy allows: TCP to 80 and 81 by the pod's own
-/// address, then by that of a service, then UDP to 53 and 54.
+/// Returns a node with a web server and its client, and connections that the policy allows: TCP to
+/// 80 and 81 by the pod's own address, then by that of a service, then UDP to 53 and 54.
 fn connected(cuts: bool, by_programs: bool) -> (Node, [Namespace; 2], Vec<Open>) {
     let mut node = Node::new("nft", CLUSTER);
     node.write("policy.yaml", &policy(&[80, 81], &[53, 54]));
@@ -180,7 +180,7 @@ fn connected(cuts: bool, by_programs: bool) -> (Node, [Namespace; 2], Vec<Open>)
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Tells datagrams apart.
+/// Number of a datagram.
 static SENT: AtomicU8 = AtomicU8::new(0);
 const CUT: &str = "tortie_connections_cut";
 
@@ -188,7 +188,7 @@ tortie_lab::kernel_test! {
     fn connections_that_a_change_denies_are_cut_and_no_others() {
         let (mut node, _pods, mut open) = connected(true, false);
         assert_eq!(node.metric(CUT), 0.0, "{}", node.log());
-        // Changes that deny none of them cut none.
+        // Changes that deny none of the connections cut none.
         node.write("policy.yaml", &policy(&[80, 81, 64_999], &[53, 54]));
         node.until("the change is in force", |state| state.contains("64999"));
         for connection in &mut open {
@@ -207,7 +207,7 @@ tortie_lab::kernel_test! {
 
     fn connections_are_cut_as_well_where_ebpf_programs_deny_them() {
         let (mut node, _pods, mut open) = connected(true, true);
-        // Somebody's chain that drops what nobody accepts does no harm.
+        // Another program's chain that drops packets by default does no harm.
         node.shell("iptables-nft -P FORWARD DROP");
         assert!(open.iter_mut().all(|connection| connection.answers(PATIENCE)), "{}", node.log());
         node.write("policy.yaml", &policy(&[81], &[54]));
@@ -218,7 +218,8 @@ tortie_lab::kernel_test! {
             assert_eq!(connection.answers(patience), stays, "connection {number}\n{}", node.log());
         }
         assert!(node.metric("tortie_bpf_map_writes") > 0.0 && node.metric("tortie_bpf_generations_built") == 1.0);
-        // Who starts again goes on with what is there, policy of a pod without an interface included.
+        // A restarted agent continues with the existing maps, policy of a pod without an interface
+        // included.
         let written = node.metric("tortie_bpf_map_writes");
         node.write("away.yaml", AWAY);
         until("it is in maps", &node, || (node.metric("tortie_bpf_map_writes") > written).then_some(()));

@@ -1,4 +1,4 @@
-//! What the kernel counts for rules, as `tortie show` tells it.
+//! The kernel's counters of rules, as `tortie show` prints them.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -12,10 +12,11 @@ use super::connections::{CLUSTER, Open, connect, policy, serve, until};
 
 const WEB: &str = "KubernetesNetworkPolicy/shop/web";
 
-/// A policy of the same pods, whose rule becomes one with that of the other policy with `NFTablesLayout=Fast`.
+/// A policy for the same pods, whose rule is merged with that of the other policy with
+/// `NFTablesLayout=Fast`.
 const ADMIN: &str = "KubernetesNetworkPolicy/shop/admin";
 
-/// A node on which the client has reached port 80 of the web server and was refused UDP.
+/// Returns a node on which the client has reached port 80 of the web server and was refused UDP.
 fn after_packets(settings: &[(&'static str, &'static str)]) -> (Node, [Namespace; 2]) {
     let mut node = Node::new("nft", CLUSTER);
     node.write("policy.yaml", &policy(&[80], &[]));
@@ -54,7 +55,7 @@ tortie_lab::kernel_test! {
         assert_eq!(counted["policies"], serde_json::json!([]));
         let rule = found(&counted["decisions"], |entry| entry["policy"] == WEB);
         assert_eq!((&rule["rule"], &rule["direction"], &rule["verdict"]), (&0.into(), &"ingress".into(), &"allow".into()));
-        // Of a connection the first packet alone is asked about, in each of the attempts that there were.
+        // Policy is evaluated for the first packet of a connection only, in each attempt.
         assert!(packets(rule) > 0 && rule["bytes"].as_u64() >= Some(packets(rule) * 40), "{rule}");
         let profile = found(&counted["decisions"], |entry| entry["profile"] == "kns.shop");
         assert_eq!((&profile["direction"], packets(profile) > packets(rule)), (&"egress".into(), true), "{profile}");
@@ -119,9 +120,9 @@ tortie_lab::kernel_test! {
         }
         (0..4).for_each(|_| open());
         until("another line is written", &node, || (lines() == 2).then_some(()));
-        // Flows are not told for that.
+        // This does not enable the report of flows.
         assert!(!node.ask(&["flows"]).status.success());
-        // Without the rule nothing is logged, with it again.
+        // Without the rule nothing is logged; with it, packets are logged again.
         node.write("policy.yaml", &calico(allow));
         until("nothing is logged", &node, || {
             let shown = json(&node, &["show", "policy", "NetworkPolicy/shop/web"]);
@@ -155,7 +156,7 @@ tortie_lab::kernel_test! {
             };
             let (web, admin) = (rule_of(&counted, WEB), rule_of(&counted, ADMIN));
             assert!(packets(&web) > 0 && web["bytes"].as_u64() >= Some(packets(&web) * 40), "{web:#}");
-            // What the kernel says itself.
+            // The kernel's own listing.
             let listed = node.shell("PATH=/usr/sbin:/sbin:/usr/bin:/bin nft list table ip calico");
             let line = format!("counter packets {} bytes {}", web["packets"], web["bytes"]);
             let of_port = |text: &str| text.contains("tcp dport") && text.contains("80") && text.contains(&line);
@@ -171,7 +172,7 @@ tortie_lab::kernel_test! {
                 assert!(listed.contains(&format!("chain {chain} {{")) && web["chain"] == chain, "{policy:#}");
                 assert!(!text.contains(" and "), "{text}");
             } else {
-                // One rule lets both ports through, so that nobody knows which of the policies it was.
+                // One rule allows both ports, so that its packets count for both policies.
                 assert_eq!(packets(&admin), packets(&web), "{admin:#}");
                 assert_eq!((&web["counts_for"], &web["counted_together"]), (&serde_json::json!([own, other]), &2.into()));
                 assert_eq!(admin["counts_for"], serde_json::json!([other, own]));

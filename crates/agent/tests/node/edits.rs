@@ -1,7 +1,8 @@
 //! Time from the edit of a manifest to the kernel on a machine without idle processors.
 //!
-//! The test makes 60 edits. `TORTIE_EDITS=1000` makes as many as named, and then bounds what a quiet machine must reach:
-//! each edit within 1 s, 99 of 100 within 300 ms. Times include the start of the program that looks at the kernel.
+//! The test makes 60 edits. `TORTIE_EDITS=1000` sets another number, and then bounds apply that a
+//! quiet machine must reach: each edit within 1 s, 99 of 100 within 300 ms. Times include the start
+//! of the program that reads the kernel's state.
 
 use std::fs;
 use std::io::Write as _;
@@ -24,7 +25,8 @@ spec:
   ingress: [{action: Deny, source: {selector: kind == 'bad'}}]
 ";
 
-/// Replaces the set of denied networks as a careful writer does: in pieces, beside the file, and renamed over it.
+/// Replaces the set of denied networks: writes a second file in pieces, and renames it over the
+/// first one.
 fn deny(node: &Node, network: &str) {
     let set = format!(
         "{{apiVersion: projectcalico.org/v3, kind: GlobalNetworkSet, metadata: {{name: bad, labels: {{kind: bad}}}}, spec: \
@@ -78,7 +80,7 @@ tortie_lab::kernel_test! {
         eprintln!("{shown}");
         let (bound_of_99, bound) = match measured {
             Some(_) => (Duration::from_millis(300), Duration::from_secs(1)),
-            // Other tests run beside this one.
+            // Other tests run at the same time.
             None => (Duration::from_secs(2), Duration::from_secs(3)),
         };
         assert!(p99 <= bound_of_99 && longest <= bound, "{shown}");

@@ -1,4 +1,4 @@
-//! How the agent ends, whatever it is doing.
+//! End of the agent in various states.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -38,7 +38,7 @@ fn assert_gone(processes: &[String]) {
     }
 }
 
-/// A program that hangs with a child that holds its pipes.
+/// Returns a script that hangs, with a child process that holds its pipes.
 fn hanging(pids: &Path, prelude: &str) -> String {
     format!("{prelude}\nsleep 300 &\necho $$ $! >>{}\nwait", pids.display())
 }
@@ -67,7 +67,8 @@ tortie_lab::kernel_test! {
         node.wrap("iptables-nft-restore", &hanging(&pids, "trap '' TERM"));
         node.spawn();
         written(&pids, 2);
-        // At once: what hangs is killed before long, and the program ends by itself then.
+        // The second signal follows at once: the hanging program would be killed soon, and the
+        // agent would end by itself.
         node.signal(Signal::TERM);
         node.signal(Signal::INT);
         assert_eq!(node.wait().code(), Some(1), "{}", node.log());
@@ -103,7 +104,7 @@ tortie_lab::kernel_test! {
         fs::write(&config, "[global]\nIptablesFilterDenyAction = Reject\n").unwrap();
         node.signal(Signal::HUP);
         node.until("denied packets are rejected", |state| state.contains("Unknown interface\" -j REJECT"));
-        // What cannot be read leaves everything in force.
+        // An unreadable configuration file leaves everything in force.
         fs::remove_file(&config).unwrap();
         node.signal(Signal::HUP);
         thread::sleep(Duration::from_millis(200));

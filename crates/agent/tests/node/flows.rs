@@ -1,4 +1,4 @@
-//! Who talks to whom, as the agent tells it.
+//! Flows, as the agent reports them.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -47,12 +47,13 @@ fn flows(node: &Node, args: &[&str]) -> Vec<Value> {
     answer["flows"].as_array().unwrap().clone()
 }
 
-/// The first flow that is told for these arguments.
+/// Returns the first flow that is reported for these arguments.
 fn first(node: &Node, args: &[&str]) -> Value {
     until(&format!("a flow is told for {args:?}"), node, || flows(node, args).first().cloned())
 }
 
-/// A node on which rules of one kind of iptables log, or eBPF programs do.
+/// Returns a node on which flows are logged by rules of one iptables implementation, or by eBPF
+/// programs.
 fn node_with(backend: &'static str) -> Node {
     let mut node = Node::new(if backend == "ebpf" { "nft" } else { backend }, CLUSTER);
     node.set("FELIX_BPFENABLED", if backend == "ebpf" { "true" } else { "false" });
@@ -71,18 +72,18 @@ fn collecting(backend: &'static str) -> (Node, Namespace, Namespace) {
     (node, web, client)
 }
 
-/// Tries until something answers there.
+/// Retries until the server answers.
 fn talk(node: &Node, client: &Namespace, port: u16) {
     let patience = Duration::from_secs(5);
     until("the web server answers", node, || Open::tcp(client, "10.65.0.2", port)?.answers(patience).then_some(()));
 }
 
-/// Tries what is denied, for a moment.
+/// Tries to open a denied connection for a moment.
 fn knock(client: &Namespace, port: u16) {
     assert!(is_refused(client, Ipv4Addr::new(10, 65, 0, 2), port), "port {port} is open");
 }
 
-/// Whether nothing answers in a moment.
+/// Reports whether there is no answer within a moment.
 fn is_refused(client: &Namespace, address: Ipv4Addr, port: u16) -> bool {
     let address = (address, port).into();
     client.run(|| TcpStream::connect_timeout(&address, Duration::from_millis(200))).unwrap().is_err()
@@ -160,7 +161,7 @@ fn host_endpoints_are_told_of(backend: &'static str) {
     assert_eq!(node.metric("tortie_other_rules_hits"), 0.0);
     let denied = name.replace(r#"rule="0",action="allow""#, r#"rule="1",action="deny""#);
     let bytes = format!("tortie_rule_bytes{denied}");
-    // The rule denies shorter packets of IPv6 as well, which may have come before.
+    // The rule also denies shorter IPv6 packets, which may have arrived before.
     until("the denial is measured", &node, || {
         (node.get(9091, "/metrics").contains(&bytes) && node.metric(&bytes) >= 60.0).then_some(())
     });
@@ -212,7 +213,7 @@ tortie_lab::kernel_test! {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
-        // Whether it follows already cannot be seen from outside.
+        // The test cannot observe whether the command follows flows already.
         let stop = AtomicBool::new(false);
         let flow: Value = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -276,7 +277,8 @@ tortie_lab::kernel_test! {
     fn a_thousand_connections_a_second() {
         const PER_SECOND: u32 = 1_000;
         const SECONDS: u32 = 20;
-        /// In percent of a processor; several times what it is, so that only a change of its order fails.
+        /// Bound in percent of a processor; several times the usual value, so that only a change of
+        /// its order fails.
         const MOST: f64 = 25.0;
         for backend in ["nft", "ebpf"] {
         let mut shares = Vec::new();

@@ -1,4 +1,4 @@
-//! Liveness of the threads that enforcement depends on.
+//! Liveness of the threads on which enforcement depends.
 #![allow(unsafe_code, reason = "no safe crate of the workspace stops one thread of another process")]
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::agent::Node;
 use crate::CLUSTER;
 
-/// Names of threads, of which the kernel keeps 15 bytes, with the reporter of each.
+/// Names of threads, of which the kernel keeps 15 bytes, with their reporters.
 const THREADS: &[(&str, &str)] = &[
     ("directory", "Datastore"),
     ("interfaces", "InterfaceMonitor"),
@@ -40,14 +40,14 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // Fails before the thread has stopped.
+        // The request fails until the thread has stopped.
         while !self.ptrace(libc::PTRACE_DETACH) {
             sleep(Duration::from_millis(1));
         }
     }
 }
 
-/// The reporters that are not live, in the order of the table.
+/// Returns the reporters that are not live, in the order of the table.
 fn silent(node: &Node) -> Vec<String> {
     let answer = node.get(9099, "/liveness");
     let silent = answer.lines().filter(|line| line.contains("no report in time"));

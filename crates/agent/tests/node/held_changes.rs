@@ -18,7 +18,7 @@ metadata: {name: uplink, labels: {role: host}}
 spec: {node: n1, interfaceName: uplink}
 ";
 
-/// What gets in by the host endpoint.
+/// Returns a policy by which the host endpoint accepts this port.
 fn policy(port: u16) -> String {
     format!(
         "# Who gets in.\napiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {{name: hosts}}\nspec: {{selector: role \
@@ -26,7 +26,8 @@ fn policy(port: u16) -> String {
     )
 }
 
-/// A node that is managed by TCP port 22 through its uplink, and from where.
+/// Returns a node that is managed by TCP port 22 through its uplink, and the namespace of its
+/// administrator.
 fn managed() -> (Node, Namespace) {
     let mut node = Node::new("nft", CLUSTER);
     let admin = Namespace::new().unwrap();
@@ -46,7 +47,7 @@ fn gets_in(admin: &Namespace) -> bool {
     admin.run(|| TcpStream::connect_timeout(&address, Duration::from_secs(2))).unwrap().is_ok()
 }
 
-/// What is said of what waits.
+/// Returns the report on the waiting change.
 fn waiting(node: &Node) -> Value {
     let state = node.state().display().to_string();
     let output = node.ask(&["confirm", "--status", "-o", "json", "--state-dir", &state]);
@@ -97,7 +98,8 @@ tortie_lab::kernel_test! {
 
         confirm(&node);
         node.stop(Signal::KILL);
-        // A program that it was about to run may have its sockets for a moment; whoever connects to them is let go then.
+        // A program that the agent was about to start may keep its sockets open for a moment;
+        // connections to them end with it.
         assert_eq!(node.get(9099, "/liveness"), "");
         node.start();
         until("nobody gets in any more", &node, || (!gets_in(&admin)).then_some(()));

@@ -1,4 +1,4 @@
-//! Earlier states of the manifests, and the way back to them.
+//! Earlier states of the manifests, and rollbacks to them.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -18,7 +18,7 @@ fn good(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// How many states there are.
+/// Returns the number of states.
 fn states(node: &Node) -> usize {
     let output = tortie(node, &["history", "-o", "json"]);
     let whole: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
@@ -59,19 +59,19 @@ tortie_lab::kernel_test! {
         until_there_are(&node, 3);
         assert_eq!(good(&tortie(&node, &["rollback", "1"])), "everything is as in state 1\n");
 
-        // And forth again, by the state that the way back has made.
+        // A rollback can be reverted by the state that it has created.
         good(&tortie(&node, &["rollback", "2"]));
         node.until("the friend is let in", |state| state.contains("10.65.9.9"));
         until_there_are(&node, 4);
 
-        // What was written while no agent ran is unknown, until one runs.
+        // A change while no agent runs is unknown until an agent runs again.
         node.stop(Signal::TERM);
         node.write("friend.yaml", &FRIEND.replace("10.65.9.9", "10.65.9.8"));
         let refused = tortie(&node, &["rollback", "1"]);
         assert_eq!(refused.status.code(), Some(1));
         let why = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(why.contains("friend.yaml: holds what the history does not know\n"), "{why}");
-        assert!(why.ends_with("tortie: nothing has been changed; --force goes back all the same, and loses that\n"), "{why}");
+        assert!(why.contains("friend.yaml: has content that the history does not have\n"), "{why}");
+        assert!(why.ends_with("tortie: nothing has been changed; --force rolls back and discards that content\n"), "{why}");
         node.start();
         until_there_are(&node, 5);
         let removed = good(&tortie(&node, &["rollback", "1"]));

@@ -1,4 +1,5 @@
-//! What is in the kernel while manifests are replaced, and after starts with some that cannot be used.
+//! State of the kernel while manifests are replaced, and after starts with manifests that cannot be
+//! used.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,18 +11,18 @@ use rustix::process::Signal;
 use super::agent::Node;
 use crate::{CLUSTER, FRIEND};
 
-/// Whoever finds this in the kernel finds what is kept closed.
+/// Mark in the kernel of endpoints whose traffic is denied because of unusable input.
 const CLOSED: &str = "tortie-unreadable";
 const GARBAGE: &str = "kind: [\n";
 
-/// The rules that make up the policies of workloads, and what leads to them.
+/// Returns the rules of policies, and those of workloads that lead to them.
 fn policies(state: &str) -> Vec<String> {
     let is_of_workload =
         |line: &&str| ["-A cali-pi-", "-A cali-tw-", "-A cali-fw-"].iter().any(|start| line.starts_with(start));
     state.lines().filter(is_of_workload).map(str::to_owned).collect()
 }
 
-/// How many endpoints are closed, of the IPv4 ones.
+/// Returns the number of closed IPv4 endpoints.
 fn closed_endpoints(state: &str) -> usize {
     let family = state.split("COMMIT").find(|table| table.contains("cali-from-wl-dispatch")).unwrap_or_default();
     let chain = |line: &str| line.contains(CLOSED).then(|| line.split(' ').nth(1).unwrap_or_default().to_owned());
@@ -30,7 +31,7 @@ fn closed_endpoints(state: &str) -> usize {
     chains.len()
 }
 
-/// Leaves what the kernel held as a reboot does.
+/// Ends the agent and clears the kernel, as a reboot does.
 fn reboot(node: &mut Node, signal: Signal) {
     node.stop(signal);
     node.cleanup();
@@ -59,7 +60,8 @@ tortie_lab::kernel_test! {
             thread::scope(|scope| {
                 let writer = scope.spawn(|| node.shell(&script));
                 let mut left = 40;
-                // As long as the writer writes, and for somewhat longer than what is missing is kept.
+                // As long as the writer runs, and for somewhat longer than missing objects stay in
+                // force.
                 while !writer.is_finished() || left > 0 {
                     left -= i32::from(writer.is_finished());
                     let state = node.shell("iptables-nft-save -t filter");
@@ -85,7 +87,7 @@ tortie_lab::kernel_test! {
         node.until("all is closed", |state| {
             state.contains(CLOSED) && policies(state).iter().any(|line| line.starts_with("-A cali-pi-") && line.contains("-j DROP"))
         });
-        // More is known of it: a namespace will do.
+        // The namespace of the unusable policy is known now.
         let policy = CLUSTER.split("---").last().unwrap().replace("name: from-friends", "name: another");
         let friend = FRIEND.replace("elsewhere", "n1").replace("shop", "other");
         let unknown = policy.replace("matchLabels: {app: web}", "matchLabels: 7");
@@ -97,14 +99,14 @@ tortie_lab::kernel_test! {
         node.until_ready("");
         node.until("nothing is closed", |state| !state.contains(CLOSED));
         let resolved = node.kernel_state();
-        // The same from the start, after a reboot with nothing known.
+        // The same at a start after a reboot, without a recorded state.
         reboot(&mut node, Signal::TERM);
         fs::remove_dir_all(node.state()).unwrap();
         node.write("another.yaml", &unknown);
         node.spawn();
         node.until_readiness("503", |answer| answer.contains("another.yaml:"));
         node.until("the namespace is closed", |state| closed_endpoints(state) == 1);
-        // What was closed before a reboot is closed after it.
+        // Endpoints that were closed before a reboot are closed after it.
         thread::sleep(Duration::from_millis(300));
         reboot(&mut node, Signal::TERM);
         node.spawn();
@@ -119,7 +121,8 @@ tortie_lab::kernel_test! {
         let mut node = Node::new("nft", CLUSTER);
         node.start();
         let good = node.kernel_state();
-        // It breaks while the agent runs, and does not keep the next start from enforcing what was good.
+        // The manifest becomes invalid while the agent runs; the next start enforces its last valid
+        // version.
         node.write("cluster.yaml", &CLUSTER.replace("friend: 'yes'}}}]", "friend: ['yes']}}}]"));
         node.until_ready("cluster.yaml:17:");
         assert_eq!(node.kernel_state(), good);
@@ -127,19 +130,19 @@ tortie_lab::kernel_test! {
         node.spawn();
         node.until_ready("cluster.yaml:17:");
         assert_eq!(node.kernel_state(), good);
-        // It breaks altogether while no agent runs.
+        // The manifest becomes unreadable while no agent runs.
         reboot(&mut node, Signal::TERM);
         node.write("cluster.yaml", GARBAGE);
         node.spawn();
         node.until_ready("cluster.yaml:");
         assert_eq!(node.kernel_state(), good);
-        // Without a place to keep it in, the next start knows nothing and closes everything.
+        // If the last valid version cannot be stored, the next start denies all traffic.
         reboot(&mut node, Signal::TERM);
         fs::remove_dir_all(node.state()).unwrap();
         fs::write(node.state(), "in the way").unwrap();
         node.spawn();
         node.until_readiness("503", |answer| answer.contains("cluster.yaml:"));
-        assert!(node.log().contains("what is last good cannot be kept"), "{}", node.log());
+        assert!(node.log().contains("last valid versions cannot be kept"), "{}", node.log());
         node.write("cluster.yaml", CLUSTER);
         node.until_ready("");
         node.until("all is as it was", |state| state == good);
@@ -152,7 +155,7 @@ tortie_lab::kernel_test! {
         node.write("broken.yaml", GARBAGE);
         node.until_readiness("503", |answer| answer.contains("broken.yaml:"));
         assert_eq!(node.kernel_state(), good);
-        // The state is written in its own time.
+        // The state is written with a delay.
         thread::sleep(Duration::from_millis(300));
         reboot(&mut node, Signal::TERM);
         node.spawn();

@@ -1,4 +1,4 @@
-//! What the kernel does to a connection, as `tortie trace --live` tells it.
+//! Verdicts of the kernel on a connection, as `tortie trace --live` prints them.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::connections::{CLUSTER, Open, connect, policy, serve, until};
 
 const BACKENDS: [&str; 2] = ["nft", "legacy"];
 
-/// Nothing may leave the client but what goes to ports 80 and 81 of the web server.
+/// TCP packets may leave the client only to ports 80 and 81.
 const EGRESS: &str = "
 apiVersion: projectcalico.org/v3
 kind: NetworkPolicy
@@ -41,7 +41,7 @@ endpoints: [{addresses: [10.65.0.2]}]
 ports: [{name: http, port: 80}]
 ";
 
-/// A process in a pod, by which its network namespace is found.
+/// A process in a pod, through which its network namespace is found.
 struct Process(Child);
 
 impl Process {
@@ -100,7 +100,7 @@ impl Shop {
         self.node.run(&[&["trace", "--live", "--from", "shop/client"], args].concat())
     }
 
-    /// The exit code, and what is said.
+    /// Returns the exit code and the output.
     fn said(&self, args: &[&str]) -> (i32, String) {
         text(&self.start(args).wait_with_output().unwrap())
     }
@@ -111,12 +111,12 @@ impl Shop {
         (output.status.code().unwrap(), answer.unwrap_or_else(|error| panic!("{error}: {output:?}")))
     }
 
-    /// Nothing is there that was not there before.
+    /// Asserts that a run has left nothing behind.
     fn assert_nothing_is_left(&self) {
         assert_eq!(left(&self.node), self.before);
     }
 
-    /// A program that waits for the flow, as soon as the kernel traces it.
+    /// Starts a program that waits for the flow, and returns it once the kernel traces the flow.
     fn watching(&self) -> Child {
         let child = self.start(&["--to", "shop/web", "--port", "80", "--watch", "--wait", "60", "-o", "json"]);
         until("the flow is traced", &self.node, || left(&self.node).contains("tortie-trace-").then_some(()));
@@ -136,7 +136,7 @@ fn text(output: &Output) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8_lossy(&said).into_owned())
 }
 
-/// What a run could leave behind.
+/// Returns the state that a run could leave behind.
 fn left(node: &Node) -> String {
     node.shell(
         "nft list tables | grep tortie || true; cat /proc/sys/net/netfilter/nf_log/2 /proc/sys/net/netfilter/nf_log/10",
@@ -147,7 +147,7 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), signal).unwrap();
 }
 
-/// The steps of the first packet of an answer that are in chains of policies, as `chain: what it belongs to`.
+/// Returns the steps of an answer's first packet in policy chains, as `chain: owner`.
 fn of_policies(live: &Value) -> Vec<String> {
     let steps = live["packets"][0]["steps"].as_array().unwrap().iter();
     let steps = steps.filter(|step| step["event"] == "rule");
@@ -230,12 +230,13 @@ tortie_lab::kernel_test! {
         let live = &answer["live"];
         assert_eq!((code, &live["agreement"], &live["probe"]), (0, &json!("agree"), &json!("answered")), "{answer:#}");
 
-        // Without the agent's word it is said that programs may have done it.
+        // Without an answer of the agent, the output says that eBPF programs may have dropped the
+        // packet.
         let nowhere = ["--to", "shop/web", "--port", "81", "--socket", "/nowhere"];
         shop.node.write("felix.yaml", "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: \
             {bpfEnabled: true}\n");
         let (code, said) = shop.said(&nowhere);
-        assert!(code == 3 && said.contains("eBPF programs enforce policy here, and it is not known what they count"), "{code} {said}");
+        assert!(code == 3 && said.contains("eBPF programs enforce policy here, and their counters are unknown"), "{code} {said}");
         assert!(said.contains("gone where eBPF programs enforce policy"), "{said}");
         shop.assert_nothing_is_left();
     }
@@ -245,7 +246,7 @@ tortie_lab::kernel_test! {
             let shop = Shop::new(backend);
             let (code, answer) = shop.json(&["--to", "shop/web", "--port", "80", "--ipv6"]);
             let live = &answer["live"];
-            // Nobody listens there.
+            // No server listens there.
             let refused = json!("refused: Connection refused (os error 111)");
             assert_eq!((code, &live["agreement"], &live["probe"]), (0, &json!("agree"), &refused), "{answer:#}");
             assert_eq!(of_policies(live).len(), 2, "{live:#}");
@@ -305,7 +306,7 @@ tortie_lab::kernel_test! {
             let shop = Shop::new(backend);
             shop.node.shell(&format!("iptables-{backend} -t mangle -I FORWARD -p tcp --dport 80 -j DROP"));
             let (code, said) = shop.said(&["--to", "shop/web", "--port", "80"]);
-            let expected = "kernel and calculation DISAGREE: the kernel drops what policy allows, in table mangle, chain FORWARD\n";
+            let expected = "kernel and calculation DISAGREE: the kernel drops a packet that policy allows, in table mangle, chain FORWARD\n";
             assert!(code == 4 && said.ends_with(expected), "{code} {said}");
             assert!(said.contains("-p tcp -m tcp --dport 80 -j DROP <- it ends here"), "{said}");
         }
@@ -317,7 +318,7 @@ tortie_lab::kernel_test! {
             shop.node.stop(Signal::TERM);
             shop.node.shell(&format!("iptables-{backend} -I FORWARD -p tcp --dport 81 -j ACCEPT"));
             let (code, said) = shop.said(&["--to", "shop/web", "--port", "81"]);
-            let expected = "kernel and calculation DISAGREE: the kernel lets pass what shop/web denies, by the end of tier default";
+            let expected = "kernel and calculation DISAGREE: the kernel allows a packet that shop/web denies, by the end of tier default";
             assert!(code == 4 && said.contains(expected), "{code} {said}");
 
             let earlier = "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: first, namespace: shop}\n\
@@ -383,13 +384,13 @@ tortie_lab::kernel_test! {
             assert!(answer["live"]["probe"].is_null());
             shop.assert_nothing_is_left();
 
-            // Policy is not asked about a connection that is there.
+            // Policy is not evaluated again for an existing connection.
             let watching = shop.watching();
             assert!(open.answers(Duration::from_secs(5)));
             let output = watching.wait_with_output().unwrap();
             let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
             assert_eq!(answer["live"]["agreement"], "not compared", "{answer:#}");
-            assert!(answer["live"]["why"].as_str().unwrap().contains("there before"), "{answer:#}");
+            assert!(answer["live"]["why"].as_str().unwrap().contains("from before the trace"), "{answer:#}");
         }
     }
 

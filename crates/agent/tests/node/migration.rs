@@ -30,7 +30,7 @@ spec: {nodeName: n1, containers: [{name: c, image: i}]}
 status: {phase: Running, podIPs: [{ip: 10.65.0.2}, {ip: 'fd00:65::2'}]}
 ";
 
-/// As it is while the machine moves and is over afterwards.
+/// The migration, whose removal ends it.
 const MOVE: &str = "
 apiVersion: kubevirt.io/v1
 kind: VirtualMachineInstanceMigration
@@ -39,12 +39,12 @@ spec: {vmiName: vm}
 status: {phase: Running, migrationState: {sourcePod: vm-old}}
 ";
 
-/// A node and the interface of the machine's new pod on it.
+/// A node with the interface of the machine's new pod.
 struct Bench {
     node: Node,
     interface: String,
     machine: FrameSender,
-    /// What `ip monitor route` says.
+    /// Output of `ip monitor route`.
     told: Arc<Mutex<Vec<String>>>,
     _pod: Namespace,
 }
@@ -68,7 +68,7 @@ impl Bench {
         bench
     }
 
-    /// Notes each change of the routes, in the order in which the kernel makes them.
+    /// Records each change of the routes, in the order in which the kernel makes them.
     fn listen(&mut self) {
         let mut ip = Command::new("ip");
         ip.args(["monitor", "route"]).stdout(Stdio::piped());
@@ -79,14 +79,14 @@ impl Bench {
                 told.lock().unwrap().push(line);
             }
         });
-        // From when on does it listen?
+        // Waits until the monitor has started.
         self.until("changes of routes are told", |bench| {
             bench.node.shell("ip route replace blackhole 192.0.2.1; ip route del blackhole 192.0.2.1");
             !bench.told.lock().unwrap().is_empty()
         });
     }
 
-    /// The metrics of the routes to the machine.
+    /// Returns the metrics of the routes to the machine.
     fn metrics(&self) -> Vec<String> {
         let routes = ["-4", "-6"]
             .map(|family| self.node.shell(&format!("ip {family} route show dev {} table main", self.interface)));
@@ -97,7 +97,7 @@ impl Bench {
         routes.lines().filter(to_machine).map(|line| metric(line).unwrap_or_default()).collect()
     }
 
-    /// How many files of manifests a start would know from before.
+    /// Returns the number of manifest files with a recorded last valid version.
     fn records(&self) -> usize {
         let records = self.node.shell(&format!("find {} -type f", self.node.state().join("last-good").display()));
         records.lines().count()
@@ -116,7 +116,8 @@ impl Bench {
         self.until(state, |bench| bench.node.log().contains(&wanted));
     }
 
-    /// What was told of routes to the machine's IPv4 address, `+` for a new one.
+    /// Returns the changes of routes to the machine's IPv4 address: `+` for a new route, `-` for a
+    /// deleted one, with the metric.
     fn changes(&self) -> Vec<String> {
         let told = self.told.lock().unwrap();
         let of_machine = told.iter().filter(|line| line.contains("10.65.0.2 ") && line.contains("metric"));
@@ -140,7 +141,7 @@ tortie_lab::kernel_test! {
                 bench.metrics() == ["512", "512"]
             });
 
-            // Whoever comes after a kill leaves the routes as they are.
+            // An agent that starts after a kill leaves the routes unchanged.
             bench.node.stop(Signal::KILL);
             bench.node.start();
             assert_eq!(bench.metrics(), ["512", "512"]);
@@ -151,7 +152,7 @@ tortie_lab::kernel_test! {
             bench.until("the end is told", |bench| bench.changes().len() >= 3);
             assert_eq!(bench.changes(), ["+512", "+1024", "-512"], "there is a route at any time");
 
-            // A restart while it is over changes nothing.
+            // A restart after the migration changes nothing.
             bench.node.stop(Signal::TERM);
             bench.node.start();
             assert_eq!(bench.metrics(), ["1024", "1024"]);
@@ -161,7 +162,7 @@ tortie_lab::kernel_test! {
 
     fn a_kill_in_any_state_is_made_up_for() {
         let mut bench = Bench::new("nft");
-        // Long enough for the kill to come first.
+        // So long that the kill comes first.
         bench.node.set("FELIX_LIVEMIGRATIONROUTECONVERGENCETIME", "3600");
         bench.node.start();
         bench.until_state("Target");
@@ -174,11 +175,11 @@ tortie_lab::kernel_test! {
         });
         std::fs::remove_file(bench.node.manifests().join("move.yaml")).unwrap();
         bench.until_state("TimeWait");
-        // A start that knows the migration from before goes on with it until the file has settled.
+        // A start with a recorded migration continues it until the file has settled.
         bench.until("only the machine's own manifest is known from before", |bench| bench.records() == 1);
         bench.node.stop(Signal::KILL);
         assert_eq!(bench.metrics(), ["512", "512"]);
-        // How long ago the migration ended is not known any more.
+        // The end of the migration is not recorded.
         bench.node.start();
         bench.until("the routes are like others", |bench| bench.metrics() == ["1024", "1024"]);
         bench.until("the end is told", |bench| bench.changes().len() >= 3);

@@ -1,4 +1,4 @@
-//! Tables of nftables, whatever the programs are like.
+//! nftables tables with a broken `nft` program.
 
 use std::time::{Duration, Instant};
 
@@ -7,9 +7,9 @@ use crate::CLUSTER;
 use super::agent::Node;
 
 tortie_lab::kernel_test! {
-    /// Felix takes it for granted that nftables can be used once an `nft` is installed, and ends in any mode when its table of ARP
-    /// packets cannot be written: a program that crashes takes all policy with it. Here no `nft` is asked, and the table is there
-    /// where the kernel takes it.
+    /// Felix assumes that nftables works if an `nft` is installed. It ends in any mode if its table
+    /// of ARP packets cannot be written, so that a program that crashes disables all policy. Tortie
+    /// runs no `nft`, and writes the table where the kernel supports it.
     fn d12_a_broken_nft_keeps_nothing_from_being_enforced() {
         for mode in ["Disabled", "Enabled"] {
             let mut node = Node::new("nft", CLUSTER);

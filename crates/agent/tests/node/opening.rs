@@ -1,4 +1,4 @@
-//! What leads to workloads, on a real kernel.
+//! Routes, neighbour entries and settings that lead to workloads, on a real kernel.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +27,8 @@ metadata: {name: nobody, namespace: shop}
 spec: {podSelector: {}, policyTypes: [Ingress]}
 ";
 
-/// A node with the interface of its pod, and forwarding switched off. Returns the interface's name, too.
+/// Returns a node with the interface of its pod, and with forwarding switched off; and the
+/// interface's name.
 fn node() -> (Node, String) {
     let mut node = Node::new("nft", CLUSTER);
     let pod = interface_name(&Place::pod("shop", "web")).unwrap();
@@ -37,7 +38,7 @@ fn node() -> (Node, String) {
     (node, pod)
 }
 
-/// A program that fails for as long as there is a file next to it, and then becomes the real one.
+/// Writes a program that fails as long as a file exists next to it, and then runs the real one.
 fn fails_while(folder: &Path, program: &str) {
     let real = std::env::split_paths(&std::env::var_os("PATH").unwrap())
         .map(|folder| folder.join(program))
@@ -54,7 +55,7 @@ fn fails_while(folder: &Path, program: &str) {
     fs::write(flag, "").unwrap();
 }
 
-/// Everything that leads to the pod in IPv4.
+/// Returns the IPv4 routes, neighbour entries and settings that lead to the pod.
 fn ways(node: &Node, pod: &str) -> Vec<String> {
     let text = node.shell(&format!(
         "ip -4 route show 10.65.0.2; ip -4 neigh show nud permanent dev {pod}; cd /proc/sys/net/ipv4; \
@@ -77,7 +78,7 @@ tortie_lab::kernel_test! {
             assert_eq!(ways(&node, &pod), [] as [&str; 0], "{program}\n{}", node.log());
 
             fs::remove_file(folder.path().join("fail")).unwrap();
-            // Any change makes the agent try again at once.
+            // Any change makes the agent retry at once.
             node.write("other.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: other}\n");
             node.until_ready("");
             assert!(ways(&node, &pod).len() >= 4, "{program}: {:?}\n{}", ways(&node, &pod), node.log());

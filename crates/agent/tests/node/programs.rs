@@ -1,4 +1,4 @@
-//! Programs of iptables that are slow, or not there.
+//! iptables programs that are slow or missing.
 
 use std::fs;
 use std::thread;
@@ -10,7 +10,7 @@ use crate::CLUSTER;
 tortie_lab::kernel_test! {
     fn an_apply_of_many_slow_programs_does_not_look_like_one_that_is_stuck() {
         let mut node = Node::new("nft", CLUSTER);
-        // Each takes less than the agent may be silent for, but all of them take more.
+        // Each takes less time than the agent may be silent, but all together take more.
         let silence = Duration::from_secs(4);
         for program in ["ipset", "iptables-nft-save", "ip6tables-nft-save", "ip6tables-nft-restore"] {
             node.wrap(program, "sleep 1; exec $REAL \"$@\"");
@@ -53,7 +53,7 @@ tortie_lab::kernel_test! {
 
     fn an_implementation_that_is_not_installed_leaves_the_other_in_force() {
         let mut node = Node::new("nft", CLUSTER);
-        // A search path in which nothing of the legacy implementation is found.
+        // A search path without the legacy implementation.
         let bin = node.folder().join("only-nft");
         fs::create_dir(&bin).unwrap();
         for program in ["iptables", "ip6tables"] {
@@ -81,7 +81,7 @@ tortie_lab::kernel_test! {
         node.until_ready("going on with nft");
         assert_eq!(node.kernel_state(), good);
         assert_eq!(node.metric("tortie_dataplane_problems"), 1.0);
-        // It still enforces what changes.
+        // Changes are still enforced.
         node.write("friend.yaml", crate::FRIEND);
         node.until("the friend is let in", |state| state.contains("10.65.9.9"));
         fs::remove_file(node.manifests().join("felix.yaml")).unwrap();

@@ -1,4 +1,4 @@
-//! Addresses that the node answers for on its own network.
+//! Addresses for which the node answers on its own network.
 
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
@@ -112,7 +112,8 @@ impl Network {
         self.other.run(connect).unwrap()
     }
 
-    /// Whether the node answers the other machine's request for an address.
+    /// Reports whether the node answers the other machine's ARP or neighbour request for an
+    /// address.
     fn is_answered(&self, address: &str) -> bool {
         self.other.shell(&format!("ip neigh flush to {address} dev eth0")).unwrap();
         let any = if address.contains(':') { "[::]:0" } else { "0.0.0.0:0" };

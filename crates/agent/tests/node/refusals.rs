@@ -1,4 +1,5 @@
-//! What the kernel refuses stays closed, the rest of its policy does not; the node is not ready meanwhile.
+//! Policy that the kernel refuses is denied, the rest is enforced, and the node is not ready
+//! meanwhile.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -40,13 +41,13 @@ spec:
   ingress: [{from: [{ipBlock: {cidr: 192.0.2.0/24}}, {podSelector: {matchLabels: {friend: 'yes'}}}], ports: [{port: 8082}]}]
 ";
 
-/// The longest pause of retries, and something for the machine.
+/// The longest pause of retries, with a margin for slow machines.
 const BOUND: Duration = Duration::from_secs(35);
 
 /// A pod behind the node, and a client at its other side.
 struct Network {
     client: Namespace,
-    /// Keeps the pod there, and what listens in it.
+    /// Keeps the pod and its listeners.
     _pod: (Namespace, Vec<TcpListener>),
 }
 
@@ -78,7 +79,8 @@ impl Network {
     }
 }
 
-/// Programs by these names refuse input with this text, until the file `refuse` is gone.
+/// Replaces programs with scripts that refuse input with this text, until the file `refuse` is
+/// removed.
 fn refuse(node: &mut Node, folder: &Path, programs: &[&str], text: &str) {
     for program in programs {
         let found = node.shell(&format!("command -v {program}"));

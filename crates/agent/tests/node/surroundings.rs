@@ -1,4 +1,4 @@
-//! What others around the agent see of it, and it of them.
+//! Interaction of the agent with other programs.
 
 use std::fs;
 
@@ -60,11 +60,11 @@ tortie_lab::kernel_test! {
                 assert!(!usual.contains("endpoint-mark"), "{usual}");
                 node.shell("ip link add kube-ipvs0 type veth peer name ipvs-peer");
                 if driven {
-                    // Whoever has a driver ends with it, and is started again.
+                    // An agent with a driver ends, and is started again.
                     node.wait();
                     node.start();
                 }
-                node.until("forwarded traffic is told by marks", |state| {
+                node.until("marks identify forwarded traffic", |state| {
                     ["cali-set-endpoint-mark", "cali-from-endpoint-mark", "cali-forward-check", "--dports 30000:32767"]
                         .iter()
                         .all(|part| state.contains(part))

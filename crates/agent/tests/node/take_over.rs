@@ -1,4 +1,4 @@
-//! What Felix, or an earlier agent, has left.
+//! Leftovers of Felix, or of an earlier agent.
 
 use rustix::process::Signal;
 use tortie_lab::pods::{Place, interface_name};
@@ -19,7 +19,7 @@ tortie_lab::kernel_test! {
         );
         node.start();
         let tables = || node.shell("nft list tables");
-        // The table of ARP packets is there in every mode.
+        // The table of ARP packets exists in every mode.
         let gone = || !["ip calico", "ip6 calico"].iter().any(|table| tables().contains(&format!("{table}\n")));
         node.until("Felix's tables are gone", |state| state.contains("cali-pi-") && gone());
         assert!(tables().contains("ip mine") && node.shell("nft list table arp calico-arp").contains("10.65.0.2"));

@@ -1,4 +1,4 @@
-//! Three nodes, a server, a friend of it and a stranger on each, and what must become of their packets.
+//! Three nodes with a server, a friend of it and a stranger on each, and the expected verdicts.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -45,7 +45,7 @@ pub(crate) fn new(subnets: &[u8], encapsulation: Encapsulation) -> OverlayCluste
     cluster
 }
 
-/// The nodes and pods of `testdata/calico-vxlan`, whose agents will read it.
+/// Returns the nodes and pods of `testdata/calico-vxlan`, with agents that read it.
 pub(crate) fn dumped(directory: &Path) -> OverlayCluster {
     let mut cluster = OverlayCluster::new(env!("CARGO_BIN_EXE_tortie"), &[0, 0, 0], Encapsulation::Always).unwrap();
     let mut pods = Vec::new();
@@ -59,7 +59,7 @@ pub(crate) fn dumped(directory: &Path) -> OverlayCluster {
         pods.push(pod(&format!("friend{number}"), number, 67, &[]));
         pods.push(pod(&format!("stranger{number}"), number, 68, &[]));
         if number == 3 {
-            // From a block of the second node.
+            // An address from a block of the second node.
             pods.push(pod("friend4", 2, 90, &[]));
         }
     }
@@ -68,12 +68,12 @@ pub(crate) fn dumped(directory: &Path) -> OverlayCluster {
     cluster
 }
 
-/// Every flow to a server, and whether policy allows it.
+/// Returns the flows to servers that policy allows, and those that it denies.
 fn flows(cluster: &OverlayCluster) -> (Vec<Flow>, Vec<Flow>) {
     cluster.lab.flows().into_iter().partition(|flow| flow.from.to_string().starts_with("shop/friend"))
 }
 
-/// Waits until each friend reaches the server on each node. Nobody else does, now and then.
+/// Waits until each friend reaches the server on each node. No other pod may reach it meanwhile.
 #[track_caller]
 pub(crate) fn until_connected(cluster: &mut OverlayCluster, when: &str) {
     let (allowed, denied) = flows(cluster);
@@ -97,16 +97,16 @@ pub(crate) fn until(cluster: &mut OverlayCluster, what: &str, mut done: impl FnM
     }
 }
 
-/// How packets leave a node for another.
+/// Path of packets from one node to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Tunnel,
     Parent,
-    /// Neither, or not the same in both families.
+    /// Neither, or different paths in the two families.
     Other,
 }
 
-/// Where the routes of one node to the blocks of another lead.
+/// Returns the path of the routes from one node to the IPAM blocks of another.
 pub(crate) fn leads_by(cluster: &OverlayCluster, from: usize, to: usize) -> Way {
     let number = to + 1;
     let lines = format!("ip route show 10.66.{number}.0/26; ip -6 route show fd00:66:{number}::/122");

@@ -9,11 +9,11 @@ use super::unit::{allowed_calls, counted_calls, settings};
 use super::{MADE, said};
 
 const UNIT: &str = "/usr/lib/systemd/system/tortie.service";
-/// What the agent writes into a folder of Calico's.
+/// File that the agent writes into one of Calico's directories.
 const MTU: &str = "var/lib/calico/mtu";
 const EBPF: &str = "/usr/share/doc/tortie/examples/ebpf.conf";
 
-/// Each file with its rights and owner.
+/// Returns each file with its permissions and owner.
 fn contents() -> BTreeSet<String> {
     let listed = said(Command::new("dpkg-deb").arg("--contents").arg(&MADE.debian));
     let line = |line: &str| {
@@ -59,7 +59,7 @@ fn it_depends_on_what_the_program_is_linked_to() {
             other => panic!("{other} is of a package that is not depended on"),
         })
         .collect();
-    // What it runs under each back end.
+    // A program that the agent runs with each back end.
     owners.insert("conntrack");
     let depends = field("Depends");
     let named: BTreeSet<&str> = depends.split(',').map(|one| one.split_whitespace().next().unwrap()).collect();
@@ -67,7 +67,7 @@ fn it_depends_on_what_the_program_is_linked_to() {
     assert_eq!(field("Recommends").trim(), "iptables, ipset", "neither nftables nor eBPF programs need any");
 }
 
-/// How the unit starts the agent, with the example that is for eBPF programs or without.
+/// Returns the unit's way of starting the agent, with or without the example for eBPF programs.
 fn service(machine: &Machine, with_ebpf: bool) -> Service {
     let mut settings = settings(&machine.read(UNIT));
     if with_ebpf {
@@ -99,11 +99,11 @@ fn install(machine: &Machine) {
     machine.write("/tmp/place", "");
     let copy = "cp \"$DEB\" \"$ROOT/tmp/tortie.deb\"";
     said(machine.outside(copy).env("DEB", &MADE.debian));
-    // What others do after an installation, such as an index of manual pages, is not ours.
+    // Triggers of other packages, such as the index of manual pages, are not tested here.
     machine.said(&["dpkg", "--no-triggers", "--install", "/tmp/tortie.deb"]);
 }
 
-/// What somebody does who wants the demonstration's policy on this machine.
+/// Configures the demonstration's policy, as an operator does.
 fn configure(machine: &Machine, parameters: &str) {
     write_cluster(machine, "/etc/tortie/policy");
     let environment = machine.read("/etc/tortie/tortie.env");
@@ -118,7 +118,7 @@ fn stopped(agent: &mut Agent) {
     assert!(agent.tells().starts_with("STOPPING=1\n"));
 }
 
-/// What dpkg itself keeps of a package that was there.
+/// Reports whether dpkg itself keeps a file after the removal of a package.
 fn of_others(path: &str) -> bool {
     ["var/lib/dpkg/", "var/log/", "var/cache/", "tmp/"].iter().any(|folder| path.starts_with(folder))
 }
@@ -133,11 +133,11 @@ tortie_lab::kernel_test! {
         assert_eq!(written().into_iter().collect::<BTreeSet<_>>(), installed, "nothing is enabled, made or changed besides");
         machine.said(&["dpkg", "--verify", "tortie"]);
 
-        // An agent that has not been told where its cluster is touches nothing.
+        // An agent without a configured datastore changes nothing.
         let mut unconfigured = machine.start(&service(&machine, false));
         let (status, log) = unconfigured.wait();
         assert!(log.contains("--datastore"), "{status}: {log}");
-        // Starting it again and again would tell nothing else.
+        // A restart would fail in the same way.
         let not_again = &settings(&machine.read(UNIT))["RestartPreventExitStatus"];
         assert_eq!(not_again, &[status.code().unwrap().to_string()]);
         assert_eq!(machine.ruleset(), "");
@@ -152,12 +152,12 @@ tortie_lab::kernel_test! {
         let removed = machine.run(&["dpkg", "--no-triggers", "--remove", "tortie"]);
         let message = String::from_utf8(removed.stderr).unwrap();
         assert!(removed.status.success() && message.contains("run `tortie cleanup`"), "{message}");
-        // A host is not opened by the removal of a package.
+        // The removal of a package must not open a host.
         assert!(machine.ruleset().contains("filter-cali-tw-"));
         let left = written();
         let stays = |path: &String| path.starts_with("etc/tortie/") || path.starts_with("var/lib/tortie/") || path == MTU || path == "run/xtables.lock";
         assert!(left.iter().all(stays), "{left:?}");
-        assert!(left.contains(&"etc/tortie/tortie.env".to_owned()), "what was configured stays: {left:?}");
+        assert!(left.contains(&"etc/tortie/tortie.env".to_owned()), "the configuration stays: {left:?}");
 
         install(&machine);
         let cleaned = machine.said(&["tortie", "cleanup"]);
@@ -169,7 +169,7 @@ tortie_lab::kernel_test! {
         assert!(!machine.run(&["ls", "/var/lib/tortie"]).status.success());
         assert!(!machine.run(&["ls", "/var/lib/calico"]).status.success());
 
-        // What a CNI plugin keeps there is not ours.
+        // Files of a CNI plugin in that directory stay.
         install(&machine);
         let of_plugin = "var/lib/calico/nodename";
         for file in [MTU, of_plugin] {
@@ -236,7 +236,8 @@ tortie_lab::kernel_test! {
         let verified = machine.run(&["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", UNIT]);
         let complaints = String::from_utf8_lossy(&verified.stderr).into_owned();
         assert!(verified.status.success() && !complaints.contains("tortie"), "{verified:?}");
-        // Of 100; most of it is for the two capabilities, the network, and root. Above 40 its word for it is no longer OK.
+        // Exposure of 100; most of it is for the two capabilities, the network, and root. Above 40
+        // systemd no longer rates a unit OK.
         machine.said(&["systemd-analyze", "security", "--offline=yes", "--threshold=30", UNIT]);
     }
 }

@@ -15,7 +15,7 @@ fn json(path: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// What a descriptor names, which must be what it says.
+/// Returns the path of a descriptor's blob, which must have the descriptor's digest and size.
 fn blob(descriptor: &Value) -> PathBuf {
     let digest = descriptor["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap();
     let path = MADE.image.join("blobs/sha256").join(digest);
@@ -24,7 +24,7 @@ fn blob(descriptor: &Value) -> PathBuf {
     path
 }
 
-/// The image's root directory, as another program unpacks it.
+/// Returns the image's root directory, unpacked by another program.
 fn unpack(folder: &TempDir) -> PathBuf {
     let bundle = folder.path().join("bundle");
     let image = format!("{}:{}", MADE.image.display(), env!("CARGO_PKG_VERSION"));

@@ -1,4 +1,4 @@
-//! A root directory that is not the machine's, and agents that run in it.
+//! A separate root directory, and agents that run in it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -13,22 +13,23 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tortie_lab::netns::Namespace;
 
-/// A root directory, seen by processes in a mount namespace and a network namespace of their own.
+/// A root directory for processes in a separate mount namespace and network namespace.
 pub(crate) struct Machine {
-    /// Keeps the mount namespace.
+    /// Process that keeps the mount namespace.
     holder: Child,
     pub(crate) network: Namespace,
-    /// The folder that everything is mounted in.
+    /// The folder with the mounts.
     folder: TempDir,
     /// The root directory, as processes in the namespace see it.
     pub(crate) root: PathBuf,
 }
 
 impl Machine {
-    /// As the machine that the test runs on, but for what is written: [`Machine::written`] tells that; and without what agents have
-    /// left there.
+    /// Returns a machine with the files of the test's machine, but without an agent's state.
+    /// [`Machine::written`] lists the files that are written there.
     pub(crate) fn like_this_one() -> Self {
-        // An overlay must not be below what it lies on, so that it has a disk of its own. Such a device hides what is below.
+        // The upper directory of an overlay must not be below its lower directory, so that it needs
+        // a separate file system. The devices hide the directories of these names in the lower one.
         let overlay = "mkdir -p upper work root bare/var/lib
             for folder in calico tortie; do mknod bare/var/lib/$folder c 0 0; done
             mount -t overlay overlay -o lowerdir=bare:/,upperdir=$PWD/upper,workdir=$PWD/work root
@@ -38,7 +39,7 @@ impl Machine {
         Self::new(overlay, |folder| folder.join("root"))
     }
 
-    /// In this directory, which stays as it is.
+    /// Returns a machine with this root directory, which stays unchanged.
     pub(crate) fn of(root: &Path) -> Self {
         Self::new("", |_| root.to_owned())
     }
@@ -68,7 +69,7 @@ impl Machine {
         Self { holder, network, folder, root }
     }
 
-    /// A shell that runs a script where the root directory is `$ROOT`.
+    /// Returns a command that runs a script outside of the root directory, which is `$ROOT` there.
     pub(crate) fn outside(&self, script: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id()));
@@ -84,7 +85,7 @@ impl Machine {
         command.arg("sh").args(words).env("DEBIAN_FRONTEND", "noninteractive").output().unwrap()
     }
 
-    /// What a program prints there that must succeed.
+    /// Returns the output of a program that must succeed there.
     pub(crate) fn said(&self, words: &[&str]) -> String {
         let output = self.run(words);
         assert!(output.status.success(), "{words:?}: {output:?}");
@@ -100,7 +101,8 @@ impl Machine {
         super::said(self.outside("cat \"$ROOT$0\"").arg(path))
     }
 
-    /// All files that were written or removed since the root directory was there; `/run` and `/tmp` were empty then.
+    /// Returns all files that were written or removed since the root directory was created; `/run`
+    /// and `/tmp` were empty then.
     pub(crate) fn written(&self) -> Vec<String> {
         let list = "cd upper; find . -not -type d -printf '%P\\n' | sort
             find \"$ROOT/run\" -not -type d -printf 'run/%P\\n' | sort";
@@ -108,14 +110,14 @@ impl Machine {
         found.lines().map(str::to_owned).collect()
     }
 
-    /// What the kernel enforces.
+    /// Returns the kernel's nftables rules.
     pub(crate) fn ruleset(&self) -> String {
         self.network.shell("PATH=$PATH:/usr/sbin:/sbin nft list ruleset").unwrap()
     }
 
-    /// Starts an agent as a unit would, and listens to it.
+    /// Starts an agent as a unit does, and receives its notifications.
     pub(crate) fn start(&self, service: &Service) -> Agent {
-        // Names like this are each network namespace's own; what listened before may still be there.
+        // Abstract names belong to a network namespace, where an earlier listener may still exist.
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("tortie-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let bind = || UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
@@ -130,7 +132,7 @@ impl Machine {
             none if none.is_empty() => String::new(),
             some => format!("setpriv --bounding-set=-all,{some} --no-new-privs"),
         };
-        // The root is mounted twice, so that here it can be read-only.
+        // The root is mounted a second time, so that this mount can be read-only.
         let script = format!(
             "mount --rbind \"$ROOT\" \"$ROOT\"; cd \"$ROOT\"; ROOT=$PWD
             {writable} mount -o remount,bind,ro \"$ROOT\"
@@ -154,16 +156,16 @@ impl Drop for Machine {
     }
 }
 
-/// What a unit says of how a program is started.
+/// The settings of a unit that determine the start of a program.
 pub(crate) struct Service {
     pub(crate) words: Vec<String>,
     pub(crate) environment: Vec<String>,
-    /// As `setpriv` writes them: `+net_admin`; all if none is named.
+    /// In the form of `setpriv`: `+net_admin`; all if none is named.
     pub(crate) capabilities: Vec<String>,
     pub(crate) writable: Vec<String>,
 }
 
-/// An agent that runs.
+/// A running agent.
 pub(crate) struct Agent {
     process: Child,
     is_traced: bool,
@@ -171,7 +173,7 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// The next that its service manager is told.
+    /// Returns the next notification to the service manager.
     pub(crate) fn tells(&mut self) -> String {
         let mut bytes = [0; 256];
         match self.socket.recv(&mut bytes) {
@@ -183,19 +185,20 @@ impl Agent {
         }
     }
 
-    /// Waits until it tells its service manager that policy is in force, after it has told that it waits.
+    /// Waits until the agent notifies its service manager that policy is in force, after the
+    /// notification that it waits.
     pub(crate) fn is_ready(&mut self) {
         let told = [self.tells(), self.tells()];
         assert!(told[0].starts_with("STATUS=waiting ") && told[1].starts_with("READY=1\n"), "{told:?}");
     }
 
-    /// Ends it as a service manager does, and returns what it has written besides.
+    /// Ends the agent as a service manager does, and returns the rest of its log.
     pub(crate) fn end(&mut self) -> (ExitStatus, String) {
         self.signal(Signal::TERM);
         self.wait()
     }
 
-    /// Who traces it passes no signals on, and would leave it behind.
+    /// A tracer does not forward signals, and would leave the agent behind.
     fn signal(&self, signal: Signal) {
         let own = self.process.id();
         let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
@@ -205,7 +208,7 @@ impl Agent {
         let _ = kill_process(Pid::from_raw(pid).unwrap(), signal);
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the agent ends by itself.
     pub(crate) fn wait(&mut self) -> (ExitStatus, String) {
         let log = self.process.stderr.take().map(std::io::read_to_string);
         (self.process.wait().unwrap(), log.unwrap().unwrap())
@@ -220,7 +223,7 @@ impl Drop for Agent {
     }
 }
 
-/// The cluster of the demonstration, as files of a directory.
+/// Writes the cluster of the demonstration, as files of a directory.
 pub(crate) fn write_cluster(machine: &Machine, folder: &str) {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/demo");
     for entry in fs::read_dir(demo).unwrap() {

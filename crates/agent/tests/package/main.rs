@@ -1,4 +1,4 @@
-//! What is given away, made of the agent that is tested: taken apart, installed, run, and removed again.
+//! The packages, built with the tested agent: unpacked, installed, run, and removed again.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs programs")]
 
 mod debian;
@@ -13,10 +13,10 @@ use std::sync::LazyLock;
 use tempfile::TempDir;
 use xtask::package::{Made, Package};
 
-/// When everything in the packages was made.
+/// Timestamp of everything in the packages.
 const EPOCH: u64 = 1_700_000_000;
 
-/// The packages; in a folder of cargo's, as nothing is cleaned up when a program ends.
+/// The packages, in a folder of cargo, since a test program removes nothing at its end.
 static MADE: LazyLock<Made> = LazyLock::new(|| make(Path::new(env!("CARGO_TARGET_TMPDIR")).join("package")));
 
 fn make(out: PathBuf) -> Made {
@@ -24,7 +24,7 @@ fn make(out: PathBuf) -> Made {
     Package { agent, out, epoch: EPOCH, compression: 1 }.make().unwrap()
 }
 
-/// What a program prints that must succeed.
+/// Returns the output of a program that must succeed.
 fn said(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
@@ -42,7 +42,7 @@ fn symbols_are_beside_the_program_which_names_them() {
     let built = std::fs::metadata(env!("CARGO_BIN_EXE_tortie")).unwrap().len();
     assert!(binary.size < built && binary.symbols_size > 1_000_000, "{binary:?}, of {built}");
     assert!(said(Command::new(&binary.program).arg("version")).starts_with("tortie "));
-    // Debuggers believe a file with this checksum only.
+    // Debuggers accept only a file with this checksum.
     let link = said(Command::new("readelf").arg("--debug-dump=links").arg(&binary.program));
     assert!(link.contains("tortie.debug"), "{link}");
     let nothing = Command::new("nm").arg(&binary.program).output().unwrap();
@@ -55,6 +55,6 @@ fn the_same_program_makes_the_same_packages() {
     let folder = TempDir::new().unwrap();
     let (first, second) = (&*MADE, make(folder.path().to_owned()));
     assert_eq!(sha256(&first.debian), sha256(&second.debian));
-    // It names everything else by digests.
+    // The index names everything else by digest.
     assert_eq!(sha256(&first.image.join("index.json")), sha256(&second.image.join("index.json")));
 }

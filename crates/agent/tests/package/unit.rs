@@ -1,11 +1,11 @@
-//! What is in the unit.
+//! Settings of the unit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use super::said;
 
-/// The values of each setting of a unit, in order; comments and sections are left out.
+/// Returns the values of each setting of a unit, in order; comments and sections are left out.
 pub(crate) fn settings(text: &str) -> BTreeMap<String, Vec<String>> {
     let mut settings = BTreeMap::<String, Vec<String>>::new();
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with(['#', '['])) {
@@ -15,7 +15,7 @@ pub(crate) fn settings(text: &str) -> BTreeMap<String, Vec<String>> {
     settings
 }
 
-/// The system calls of a group of systemd, and of the groups in it.
+/// Returns the system calls of a systemd group, nested groups included.
 fn group(name: &str) -> BTreeSet<String> {
     let listed = said(Command::new("systemd-analyze").args(["--no-pager", "syscall-filter", name]));
     let words = listed.lines().skip(1).map(str::trim).filter(|word| !word.is_empty() && !word.starts_with('#'));
@@ -31,8 +31,8 @@ fn group(name: &str) -> BTreeSet<String> {
     calls
 }
 
-/// Which system calls a unit allows, as systemd.exec(5) says: the first line is of those that are allowed, and later ones add to it,
-/// or take away from it.
+/// Returns the system calls that a unit allows. As in systemd.exec(5), the first line names allowed
+/// calls, and later lines add or remove calls.
 pub(crate) fn allowed_calls(filters: &[String]) -> BTreeSet<String> {
     let mut allowed = group("@default");
     for filter in filters {
@@ -49,7 +49,7 @@ pub(crate) fn allowed_calls(filters: &[String]) -> BTreeSet<String> {
     allowed
 }
 
-/// What `strace -c` has counted.
+/// Returns the system calls in the output of `strace -c`.
 pub(crate) fn counted_calls(table: &str) -> BTreeSet<String> {
     let rows = table.lines().filter(|line| line.trim_start().starts_with(|first: char| first.is_ascii_digit()));
     let calls = rows.filter_map(|row| row.split_whitespace().last()).filter(|name| *name != "total");

@@ -1,4 +1,4 @@
-//! Commands that ask an agent, whose answers are hostile throughout.
+//! Commands that query an agent, with hostile answers.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -28,12 +28,12 @@ fn answer_all(mut stream: UnixStream, evil: &str) {
             Some(parameters) => json!({"parameters": parameters}),
             None => json!({"error": evil, "parameters": {evil: evil}}),
         };
-        // A client that has seen enough is gone.
+        // The client may have closed the connection.
         let _ = stream.write_all(format!("{reply}\0").as_bytes());
     }
 }
 
-/// The answer to a method; `None` for an error.
+/// Returns the answer to a method; `None` for an error.
 fn answer(method: &str, evil: &str) -> Option<Value> {
     let tier = json!({"name": evil, "default_action": evil, "ingress": [evil], "egress": [evil]});
     let tiers = json!([tier]);
@@ -106,7 +106,7 @@ fn flow(evil: &str, verdict: &str) -> Value {
     })
 }
 
-/// Runs of commands that ask the agent at a socket.
+/// Returns the commands that query the agent at a socket.
 pub(crate) fn runs(socket: &str, empty: &str, evil: &str) -> Vec<Vec<String>> {
     let mut runs = Vec::new();
     for output in ["table", "json", "yaml"] {

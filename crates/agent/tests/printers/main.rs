@@ -1,4 +1,5 @@
-//! Every command is given hostile input; none passes on control characters, or repeats a long text in a message.
+//! Every command is run with hostile input; none prints its control characters, or repeats a long
+//! text in a message.
 #![cfg(all(feature = "etcd", feature = "kubernetes", feature = "fanout", feature = "manual"))]
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs the program")]
 
@@ -14,13 +15,13 @@ use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 use tortie_lab::etcd::{Etcd, EtcdOptions};
 
-/// A character sequence that a terminal obeys, that reorders text, and that begins a line.
+/// Control sequences that a terminal executes, that reorder text, and that begin a line.
 const EVIL: &str = "\u{1b}[31m\u{7}\u{9b}1m\u{202e}\u{2066}\u{200b}\n2026-01-01T00:00:00 INFO forged";
 
-/// Commands that other tests of this program feed.
+/// Commands with hostile input in other tests of this program.
 const PROGRAMS: [&str; 7] = ["cleanup", "controller", "dataplane", "fanout", "history", "rollback", "run"];
 
-/// Commands that nothing feeds: they print no input.
+/// Commands that print no input.
 const WITHOUT_INPUT: [&str; 5] = ["completions", "man", "parameters", "reference", "version"];
 
 fn tortie(args: &[String]) -> Output {
@@ -33,14 +34,14 @@ fn tortie_reads(args: &[String], input: &str) -> Output {
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_owned();
-    // A command that reads nothing breaks the pipe.
+    // A command that reads nothing closes the pipe.
     let writer = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
     output
 }
 
-/// Inputs of a security review, beside a cluster that they are to deceive.
+/// Writes inputs of a security review, beside a cluster.
 fn hostile_cluster(evil: &str) -> TempDir {
     let inputs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/hostile");
     let dir = TempDir::new().unwrap();
@@ -60,7 +61,8 @@ fn hostile_cluster(evil: &str) -> TempDir {
     dir
 }
 
-/// Objects with hostile text in names, labels, annotations, selectors and unknown fields, of which some are valid.
+/// Returns objects with hostile text in names, labels, annotations, selectors and unknown fields;
+/// some of them are valid.
 fn objects(evil: &str) -> Vec<serde_json::Value> {
     let policy = |name: &str, metadata: serde_json::Value, spec: serde_json::Value| {
         let mut object = serde_json::json!({
@@ -92,7 +94,7 @@ fn words(command: &[&str]) -> Vec<String> {
     command.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// Runs of commands that read the cluster of a directory.
+/// Returns the commands that read the cluster of a directory.
 fn of_directory(place: &str, empty: &str, evil: &str) -> Vec<Vec<String>> {
     let url = format!("file:{place}");
     let of = |command: &[&str]| words(&[command, &["--datastore", &url]].concat());
@@ -120,7 +122,7 @@ fn of_directory(place: &str, empty: &str, evil: &str) -> Vec<Vec<String>> {
     runs
 }
 
-/// Runs of commands that read and write a datastore.
+/// Returns the commands that read and write a datastore.
 fn of_datastore(url: &str, place: &str, evil: &str) -> Vec<Vec<String>> {
     let of = |command: &[&str]| words(&[command, &["--datastore", url]].concat());
     let mut runs = vec![
@@ -138,7 +140,7 @@ fn of_datastore(url: &str, place: &str, evil: &str) -> Vec<Vec<String>> {
     runs
 }
 
-/// Runs of commands that read their input, and these inputs.
+/// Returns the commands that read standard input, with these inputs.
 fn of_input(place: &str, evil: &str) -> Vec<(Vec<String>, String)> {
     let lines = |values: &[serde_json::Value]| values.iter().map(|value| format!("{value}\n")).collect::<String>();
     let end = |name: &str| serde_json::json!({"from": name, "to": "prod/db", "port": 80, "protocol": "tcp"});
@@ -169,7 +171,7 @@ fn of_input(place: &str, evil: &str) -> Vec<(Vec<String>, String)> {
     ]
 }
 
-/// The commands of the program, as its help lists them.
+/// Returns the commands of the program, as its help lists them.
 fn commands() -> BTreeSet<String> {
     let help = String::from_utf8(tortie(&words(&["--help"])).stdout).unwrap();
     let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap().to_owned();
@@ -178,7 +180,7 @@ fn commands() -> BTreeSet<String> {
     list.lines().filter_map(name).map(first).filter(|name| name != "help").collect()
 }
 
-/// Asserts that an output moves no cursor, hides nothing, and has no line of its input.
+/// Asserts that an output moves no cursor, hides nothing, and has no line that its input forged.
 fn assert_harmless(command: &[String], text: &str) {
     let obeyed = |c: char| {
         (c.is_control() && c != '\n' && c != '\t')
@@ -188,7 +190,7 @@ fn assert_harmless(command: &[String], text: &str) {
     assert!(!text.lines().any(|line| line.starts_with("2026-01-01T00:00:00")), "{command:?}: {text}");
 }
 
-/// Runs a command, and asserts that it works with hostile input and passes on nothing of it.
+/// Runs a command, and asserts that it works with hostile input and prints none of it unescaped.
 fn check_run(command: &[String]) {
     check_output(command, tortie(command));
 }
@@ -199,14 +201,14 @@ fn check_output(command: &[String], output: Output) {
     assert!(!stdout.is_empty() || !stderr.is_empty() || output.status.success(), "{command:?}");
     assert!(!stderr.contains("missing field") || !command.contains(&"--socket".to_owned()), "{command:?}: {stderr}");
     if command.contains(&"always".to_owned()) {
-        // The colours of the command; that of the input is another.
+        // Colours of the command, which differ from that of the input.
         ["\u{1b}[32m", "\u{1b}[0m"].into_iter().for_each(|own| stdout = stdout.replace(own, ""));
     }
     assert_harmless(command, &stdout);
     assert_harmless(command, &stderr);
 }
 
-/// A real etcd with hostile objects.
+/// Starts a real etcd with hostile objects.
 fn hostile_etcd(evil: &str) -> Etcd {
     let etcd = Etcd::start(EtcdOptions::default()).unwrap();
     for (number, mut object) in objects(evil).into_iter().enumerate() {
@@ -269,7 +271,7 @@ fn no_printer_passes_on_what_a_terminal_obeys() {
     }
 }
 
-/// A long text of a user in a message is cut.
+/// A long text of a user is shortened in a message.
 #[test]
 fn no_message_repeats_a_long_text() {
     let text: &'static str = "x".repeat(5_000).leak();
@@ -287,7 +289,7 @@ fn no_message_repeats_a_long_text() {
     assert!(repeating.is_empty(), "{repeating:#?}");
 }
 
-/// The same in each form of `check`.
+/// The same holds for each output format of `check`.
 #[test]
 fn no_printer_repeats_a_long_text() {
     let dir = TempDir::new().unwrap();
@@ -304,7 +306,7 @@ fn no_printer_repeats_a_long_text() {
     }
 }
 
-/// Commands with other input print through the same place.
+/// All commands print through the module that escapes text.
 #[test]
 fn one_module_writes_to_the_standard_output_of_commands() {
     // These print no text of users, or text that was escaped before it was coloured.
@@ -328,7 +330,8 @@ fn one_module_writes_to_the_standard_output_of_commands() {
                 folders.push(path);
             } else if !allowed.contains(&path.file_name().unwrap().to_str().unwrap()) {
                 let text = fs::read_to_string(&path).unwrap_or_default();
-                // Outside the commands' library these words mean the standard library's, which escapes nothing.
+                // Outside the library of commands, these macros are those of the standard library,
+                // which do not escape.
                 let unescaped: &[&str] = if path.starts_with(here.join("src")) && !path.ends_with("tests.rs") {
                     &["println!(", "print!("]
                 } else {

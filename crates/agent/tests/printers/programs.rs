@@ -1,4 +1,4 @@
-//! Programs that run until they are ended: their log lines, answers and states.
+//! Programs that run until they are ended: their logs, answers and states.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -45,7 +45,7 @@ impl Program {
         }
     }
 
-    /// The address that the line with this message names.
+    /// Returns the address in the log line with this message.
     fn address(&self, message: &str) -> SocketAddr {
         let mut found = None;
         self.until(message, |log| {
@@ -56,7 +56,7 @@ impl Program {
         found.unwrap()
     }
 
-    /// Ends it. The log must have hostile text, and none that a terminal obeys.
+    /// Ends the program. Its log must have hostile text, but no control characters.
     fn end(mut self, name: &str) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -80,7 +80,7 @@ fn tortie(args: &[&str]) -> Command {
     command
 }
 
-/// The answer to a request.
+/// Returns the answer to a request.
 fn answer(address: SocketAddr, path: &str) -> String {
     let mut answer = String::new();
     if let Ok(mut stream) = TcpStream::connect(address) {
@@ -90,7 +90,7 @@ fn answer(address: SocketAddr, path: &str) -> String {
     answer
 }
 
-/// The body of the answer.
+/// Returns the body of the answer.
 fn get(address: SocketAddr, path: &str) -> String {
     answer(address, path).split_once("\r\n\r\n").map_or_else(String::new, |(_, body)| body.to_owned())
 }
@@ -99,7 +99,8 @@ fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// `run` with a driver that does nothing; then `history` and `rollback` of the states that it keeps, and its own answers.
+/// `run` with a driver that does nothing, then `history` and `rollback` of the states that it
+/// keeps, and its answers.
 #[test]
 fn logs_answers_and_states_of_an_agent() {
     for format in ["text", "json"] {
@@ -205,7 +206,7 @@ fn logs_of_a_controller() {
     controller.end("controller");
 }
 
-/// Runs a command in a network namespace of its own, as root there.
+/// Runs a command in a separate network namespace, as root there.
 fn apart(script: &str, args: &[&Path]) -> std::process::Output {
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--net", "sh", "-c", script, env!("CARGO_BIN_EXE_tortie")]);

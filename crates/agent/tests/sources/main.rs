@@ -1,4 +1,4 @@
-//! What happens on nodes when their datastore goes away and comes back, whichever it is.
+//! Nodes whose datastore goes away and comes back, for each kind of datastore.
 #![cfg(all(feature = "etcd", feature = "fanout", feature = "kubernetes"))]
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests that run the program on the kernel")]
 
@@ -78,7 +78,7 @@ fn friends(nets: &str) -> String {
     )
 }
 
-/// What was in the kernel before the datastore went away, and is still there.
+/// State of the kernel before the datastore went away, which must stay.
 struct Before {
     state: String,
     work: Work,
@@ -89,15 +89,15 @@ impl Before {
         Self { state: site.state(), work: site.work() }
     }
 
-    /// Nothing has been written, not even what was there already.
+    /// Asserts that nothing has been written, not even unchanged state.
     fn still_holds(&self, site: &Site) {
         assert_eq!(site.state(), self.state, "{}", site.node.log());
         assert_eq!(site.work(), self.work, "{}", site.node.log());
     }
 }
 
-/// An agent that starts while its datastore is away leaves everything as it is, and so it does when it then finds what was
-/// there before.
+/// An agent that starts while its datastore is away changes nothing, and neither does it when it
+/// then finds the earlier state.
 fn start_without_a_datastore(site: &mut Site, leave: impl FnOnce(&Site), come_back: impl FnOnce(&Site)) {
     let before = site.state();
     site.node.stop(Signal::TERM);
@@ -146,7 +146,8 @@ tortie_lab::kernel_test! {
         cluster.apply(CLUSTER);
         let last = all(&behind, "all is as before", &|state| *state == first);
 
-        // A server that dies takes nothing with it; the next one in its place has another history.
+        // The death of a server changes nothing on nodes. The next server in its place has another
+        // history.
         let before: Vec<Before> = behind.iter().map(Before::of).collect();
         fan_out.kill();
         behind.iter_mut().for_each(Site::until_told_why);
@@ -186,9 +187,9 @@ tortie_lab::kernel_test! {
 
         // It dies.
         cluster.etcd.kill(0);
-        // Typha's protocol has no word for it.
+        // Typha's protocol has no message for it.
         sites[..2].iter_mut().for_each(Site::until_told_why);
-        // A server that begins now knows nothing, which does not mean that there is nothing.
+        // A server that starts now has no objects, which does not mean that there are none.
         fan_out.kill();
         let _second = FanOut::start(&url, server);
         sites.iter_mut().for_each(Site::until_told_why);
@@ -198,7 +199,7 @@ tortie_lab::kernel_test! {
         sites.iter_mut().for_each(Site::until_all_is_well);
         before.iter().zip(&sites).for_each(|(before, site)| before.still_holds(site));
 
-        // It is out of reach, while others change it, and then throw its history away.
+        // The datastore is unreachable while others change it, and then delete its history.
         sites.iter().for_each(Site::cut);
         sites.iter_mut().for_each(Site::until_told_why);
         let counted: Vec<_> = sites.iter().map(Site::counters).collect();
@@ -224,7 +225,7 @@ tortie_lab::kernel_test! {
             let now = site.counters();
             assert!(counted.keys().any(|rule| rule.contains("-A cali-fw-cali0web")), "{counted:#?}");
             for (rule, packets) in counted {
-                // What was not changed has not been written again.
+                // Unchanged rules have not been written again.
                 assert!(now.get(rule).is_some_and(|now| now >= packets), "{rule}: {packets}, {:?}", now.get(rule));
             }
         }
@@ -261,14 +262,15 @@ tortie_lab::kernel_test! {
         assert_eq!(work.restores, before.work.restores);
         assert!(work.set_lines - before.work.set_lines <= 6.0, "{work:?}");
 
-        // It comes back as one that has only begun: without Calico's kinds, which it is told of later.
+        // An agent that starts while the server is away discovers Calico's kinds later.
         let before = Before::of(&site);
         start_without_a_datastore(&mut site, |_| server.partition(), |_| server.heal());
         assert_eq!(site.state(), before.state);
     }
 
-    /// Connections stay, and nothing answers: only the beat of hearts tells. That of etcd is missed after 20 s
-    /// (`EtcdPace`), that of a fan-out after three beats of 10 s, that of a Typha after 30 s.
+    /// Connections stay open without answers, so that only heartbeats show the failure. It is
+    /// detected after 20 s for etcd (`EtcdPace`), after three beats of 10 s for a fan-out, and
+    /// after 30 s for a Typha.
     fn peers_that_freeze_change_nothing() {
         let cluster = Cluster::start(CLUSTER);
         let (url, member) = (cluster.etcd.url(), cluster.etcd.address(0));
@@ -348,7 +350,7 @@ tortie_lab::kernel_test! {
         node.stop(Signal::TERM);
         node.set("ETCD_PASSWORD", "pa55word");
         node.start();
-        // Once more, and in vain, with the token that was given out.
+        // A second attempt with the issued token fails.
         link.cut();
         node.until_ready("cannot be read");
         shown += &node.get(9099, "/readiness");
@@ -372,7 +374,7 @@ tortie_lab::kernel_test! {
         server.rotate_token("sec0nd-t0ken").unwrap();
         node.until_readiness("200", |answer| !answer.contains("cannot be read"));
         node.stop(Signal::TERM);
-        // One that cannot be understood, and has the token in it.
+        // Kubeconfigs that do not parse, and contain the token.
         let file = server.files().join("broken");
         let text = std::fs::read_to_string(server.kubeconfig()).unwrap();
         let tokens = [
@@ -417,7 +419,8 @@ fn objects() -> Vec<Value> {
     ]
 }
 
-/// What is asked of a whole cluster is answered alike by the datastore and by the servers in front of it.
+/// Queries about a whole cluster have the same answers from the datastore and from the servers in
+/// front of it.
 #[test]
 fn answers_name_the_version_that_decides_whoever_tells_it() {
     let cluster = Cluster::start(CLUSTER);

@@ -1,4 +1,4 @@
-//! What the agents of these tests read, and what of a node is looked at.
+//! The datastores of these tests, and the observed state of a node.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use crate::agent::Node;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// An etcd, and what writes into it.
+/// An etcd, with the commands that write into it.
 pub(crate) struct Cluster {
     pub(crate) etcd: Etcd,
 }
@@ -54,13 +54,13 @@ impl Cluster {
 /// `tortie fanout` on loopback.
 pub(crate) struct FanOut {
     child: Child,
-    /// Where it listens for agents of both protocols.
+    /// Address for agents of both protocols.
     pub(crate) address: SocketAddr,
     log: TempDir,
 }
 
 impl FanOut {
-    /// Serves this datastore here; port 0 for any.
+    /// Serves this datastore at this address; port 0 is any.
     pub(crate) fn start(datastore: &str, address: SocketAddr) -> Self {
         let log = TempDir::new().unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_tortie"))
@@ -96,7 +96,7 @@ impl FanOut {
         self.child.wait().unwrap()
     }
 
-    /// Kills it without notice.
+    /// Kills the server.
     pub(crate) fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.wait();
@@ -110,14 +110,14 @@ impl Drop for FanOut {
     }
 }
 
-/// A node with a workload, and the ways from there to where its datastore is.
+/// A node with a workload, and the proxies to its datastore.
 pub(crate) struct Site {
     pub(crate) node: Node,
     pub(crate) pod: Namespace,
     links: Vec<Proxy>,
 }
 
-/// How much has been written into the kernel.
+/// Number of writes to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Work {
     pub(crate) restores: f64,
@@ -125,7 +125,7 @@ pub(crate) struct Work {
 }
 
 impl Site {
-    /// A node whose agent reads this datastore, which is at these addresses.
+    /// Returns a node whose agent reads this datastore at these addresses.
     pub(crate) fn new(datastore: String, addresses: &[SocketAddr]) -> Self {
         let node = Node::reading("nft", datastore);
         let pod = Namespace::new().unwrap();
@@ -150,7 +150,7 @@ impl Site {
         site
     }
 
-    /// The datastore is away.
+    /// Makes the datastore unreachable.
     pub(crate) fn cut(&self) {
         self.links.iter().for_each(Proxy::cut);
     }
@@ -159,7 +159,7 @@ impl Site {
         self.links.iter().for_each(Proxy::heal);
     }
 
-    /// Rules, sets and routes.
+    /// Returns rules, sets and routes.
     pub(crate) fn state(&self) -> String {
         self.node.kernel_state() + "\n" + &self.node.shell("ip -4 route show")
     }
@@ -171,7 +171,7 @@ impl Site {
         }
     }
 
-    /// Packets of the workload, which rules count.
+    /// Sends packets of the workload, which rules count.
     pub(crate) fn send(&self) {
         let send = || {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
@@ -182,7 +182,7 @@ impl Site {
         self.pod.run(send).unwrap();
     }
 
-    /// How many packets each rule of the filter table has seen, if any.
+    /// Returns the packet counts of the rules in the filter table that have any.
     pub(crate) fn counters(&self) -> BTreeMap<String, u64> {
         let mut counters = BTreeMap::new();
         for line in self.node.shell("iptables-nft-save -c -t filter").lines() {
@@ -207,7 +207,7 @@ impl Site {
     }
 }
 
-/// Waits until the kernels are as wanted and equal; gives back what they are like.
+/// Waits until the kernels are as wanted and equal, and returns their state.
 pub(crate) fn equal(what: &str, sites: &[&Site], wanted: impl Fn(&str) -> bool) -> String {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -225,7 +225,7 @@ pub(crate) fn equal(what: &str, sites: &[&Site], wanted: impl Fn(&str) -> bool) 
     }
 }
 
-/// The lines that are only before, and those that are only after.
+/// Returns the lines that only `before` has, and those that only `after` has.
 pub(crate) fn differences<'s>(before: &'s str, after: &'s str) -> (Vec<&'s str>, Vec<&'s str>) {
     let only = |of: &'s str, other: &'s str| {
         let other: Vec<&str> = other.lines().collect();

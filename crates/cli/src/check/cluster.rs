@@ -1,4 +1,4 @@
-//! What objects say of each other.
+//! Checks that need more than one object.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -19,20 +19,20 @@ use super::super::origin::{Origin, Origins};
 use super::input::Input;
 use super::lint::Lint;
 
-/// What is advised against that can only be seen by more than one object.
+/// Returns the warnings that only several objects together show.
 pub(super) fn lints(input: &Input) -> Result<Vec<(Lint, InputProblem)>, Failure> {
     let origins = Origins::of_texts(input.texts.clone(), &input.options);
     let names = Names::of(&input.updates);
     let mut found: Vec<_> = input.updates.iter().flat_map(|update| names.absent(update, &origins)).collect();
     found.extend(parameters(&input.updates, &origins));
-    // Without any endpoint no policy selects anything, and there is nothing to say of that.
+    // Without any endpoint no policy selects anything, and warnings would be useless.
     if names.has_endpoints {
         found.extend(effects(&input.updates, &origins)?);
     }
     Ok(found)
 }
 
-/// Parameters that the manifests give to all nodes; the defaults if they do not fit each other.
+/// Returns the parameters that the manifests set for all nodes; the defaults if these are invalid.
 fn global_config(updates: &[Update]) -> Config {
     let parameters = updates.iter().filter_map(|update| match update {
         Update::GlobalConfig(name, Some(value)) => Some((name.to_string(), value.to_string())),
@@ -43,7 +43,8 @@ fn global_config(updates: &[Update]) -> Config {
     sources.resolve().map(|resolved| resolved.config).unwrap_or_default()
 }
 
-/// Claims to addresses and interfaces that do not count, on any node, unless the manifests have each of them count.
+/// Returns the claims to addresses and interfaces that are ignored on any node, unless the
+/// manifests set that all claims count.
 pub(super) fn contested(input: &Input) -> Vec<InputProblem> {
     if global_config(&input.updates).address_claims == AddressClaims::Any {
         return Vec::new();
@@ -62,14 +63,15 @@ pub(super) fn contested(input: &Input) -> Vec<InputProblem> {
     told.collect()
 }
 
-/// `None` of what is written nowhere: what stands for an invalid policy, or is always there.
+/// Returns `None` for an object that is in no file: the substitute for an invalid policy, or a
+/// built-in object.
 fn tell(lint: Lint, subject: String, origin: Option<Origin<'_>>, what: String) -> Option<(Lint, InputProblem)> {
     let Origin::InFile { file, position } = origin? else { return None };
     let problem = FieldProblem::new(Severity::Warning, position, "", what);
     Some((lint, InputProblem::new(subject, problem, Fallback::NotNeeded).in_file(file)))
 }
 
-/// What there is that others name.
+/// Names of objects to which others refer.
 struct Names<'u> {
     tiers: HashSet<&'u TierName>,
     profiles: HashSet<&'u ProfileName>,
@@ -93,7 +95,7 @@ impl<'u> Names<'u> {
         names
     }
 
-    /// What an object names that is not there.
+    /// Returns a warning for each reference to a missing object.
     fn absent(&self, update: &Update, origins: &Origins) -> Vec<(Lint, InputProblem)> {
         match update {
             Update::Policy(id, Some(policy)) => self.absent_of_policy(id, policy, origins),
@@ -128,15 +130,17 @@ impl<'u> Names<'u> {
         let absent = named.iter().filter(|profile| !self.profiles.contains(profile));
         absent
             .filter_map(|profile| {
-                let what = format!("profile `{profile}` is not among the manifests: what no policy decides is denied");
+                let what =
+                    format!("profile `{profile}` is not among the manifests: traffic that no policy decides is denied");
                 tell(Lint::ProfileAbsent, key.to_string(), origins.object(&key), what)
             })
             .collect()
     }
 }
 
-/// Parameters to which others leave nothing to do, for all nodes, and for each that has some of its own. What a selector gives to some
-/// nodes is left out.
+/// Returns a warning for each parameter that another parameter makes ineffective: for all nodes,
+/// and for each node with parameters of its own. Parameters that a selector gives to some nodes are
+/// not checked.
 fn parameters(updates: &[Update], origins: &Origins) -> Vec<(Lint, InputProblem)> {
     let (mut global, mut of_hosts): (BTreeMap<_, _>, BTreeMap<&Hostname, BTreeMap<_, _>>) = Default::default();
     for update in updates {
@@ -171,7 +175,9 @@ fn parameters(updates: &[Update], origins: &Origins) -> Vec<(Lint, InputProblem)
     found.into_iter().filter_map(tell).collect()
 }
 
-/// What has no effect, or is left without policy, in a cluster of exactly these objects.
+/// Returns the warnings about a cluster of exactly these objects: policies and rules without
+/// effect, endpoints and policies over the table budget, and host endpoints without policy or
+/// profile.
 fn effects(updates: &[Update], origins: &Origins) -> Result<Vec<(Lint, InputProblem)>, Failure> {
     let config = Config::default();
     let rules = settings::rules(&config).map_err(Failure::failed)?;
@@ -231,7 +237,7 @@ fn of_finding(finding: &Finding, origins: &Origins) -> Option<(Lint, InputProble
         Finding::RuleSelectsNothing { .. } => (Lint::RuleSelectsNothing, "selects nothing among the manifests"),
         Finding::RuleNeverMatches { .. } => (Lint::RuleNeverMatches, "can match no packet"),
         Finding::RuleShadowed { .. } => (Lint::RuleShadowed, "has no effect: others decide before it"),
-        // What a change of the cluster brings about.
+        // The other findings are about a change of the cluster.
         _ => return None,
     };
     let policy = finding.policy()?;

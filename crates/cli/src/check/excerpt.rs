@@ -1,4 +1,4 @@
-//! The lines that problems are in.
+//! Excerpts of the lines with problems.
 
 use std::ops::Range;
 
@@ -9,11 +9,12 @@ use tortie_resources::{Position, Severity};
 use super::lines::{Line, Lines};
 use tortie_telemetry::escape;
 
-/// Characters that are shown before a place, and from its beginning on, so that output is bounded for long lines.
+/// Maximum number of characters shown before a place, and from its beginning on. They bound the
+/// output for long lines.
 const BEFORE: usize = 80;
 const SHOWN: usize = 160;
 
-/// Shows where in a text something is.
+/// Renderer of places in texts.
 pub(super) struct Excerpts<'t> {
     lines: &'t Lines<'t>,
     renderer: Renderer,
@@ -24,8 +25,8 @@ impl<'t> Excerpts<'t> {
         Self { lines, renderer: if in_color { Renderer::styled() } else { Renderer::plain() } }
     }
 
-    /// The line of a problem, with the place underlined and what is meant instead, if that is known; empty for a problem that
-    /// has no place.
+    /// Returns the line of a problem with the place underlined and labelled with the suggestion, if
+    /// the problem has one. Returns an empty text for a problem without a place.
     pub(super) fn of(&self, problem: &InputProblem) -> String {
         let position = problem.problem.position;
         let line = problem.file.as_deref().and_then(|file| self.lines.get(file, position.line));
@@ -46,7 +47,7 @@ impl<'t> Excerpts<'t> {
     }
 }
 
-/// A line, and what of it is meant, in bytes.
+/// Part of a line to show, with the byte range to underline.
 struct Place<'t> {
     line: &'t str,
     number: usize,
@@ -62,7 +63,7 @@ fn place<'t>(line: &Line<'t>, position: Position, length: u32) -> Option<Place<'
     Some(Place { line: line.text.get(shown)?, number: usize::try_from(position.line).ok()?, within })
 }
 
-/// The question at the end of a message, if it asks one.
+/// Returns the question at the end of a message, if there is one.
 fn advice(what: &str) -> Option<&str> {
     what.rsplit("; ").next().filter(|last| last.ends_with('?') && last.len() < what.len())
 }

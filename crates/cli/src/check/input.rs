@@ -1,4 +1,4 @@
-//! What is to be checked.
+//! Manifests to check.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -11,25 +11,25 @@ use tortie_resources::{FieldProblem, Position, Severity};
 
 use super::Failure;
 
-/// What standard input is called.
+/// File name of standard input in messages.
 const STDIN: &str = "stdin";
 
-/// Manifests, and what they say.
+/// Manifests with their objects and problems.
 #[derive(Debug)]
 pub(super) struct Input {
-    /// How they are read.
+    /// Options with which manifests are parsed.
     pub(super) options: Options,
-    /// The files that can be read.
+    /// Names and texts of the readable files.
     pub(super) texts: Vec<(PathBuf, String)>,
-    /// What is there, as `run` would have it.
+    /// The objects, as `run` would read them.
     pub(super) updates: Vec<Update>,
-    /// What is wrong, as `run` says it, and what fields are advised against.
+    /// Problems as `run` reports them, and warnings about single fields.
     pub(super) problems: Vec<InputProblem>,
 }
 
 impl Input {
     pub(super) fn read(paths: &[PathBuf], access: DirAccess) -> Result<Self, Failure> {
-        // As agents that calculate routes read them.
+        // IPAM blocks are parsed as for agents that calculate routes.
         let blocks = BlockSource::IpamBlocks;
         let options = Options { block_source: blocks, lints: true, ..settings::manifests(&Config::default()) };
         let mut input = Self { options, texts: Vec::new(), updates: Vec::new(), problems: Vec::new() };
@@ -52,7 +52,7 @@ impl Input {
         let mut source = DirSource::new(path, self.options.clone()).read_within(access);
         self.updates.extend(source.read().map_err(Failure::failed)?);
         self.problems.extend(source.problems());
-        // Of what cannot be read there is nothing to show, and a problem that says so.
+        // A path that cannot be read has no text to show; one of the problems reports it.
         self.texts.extend(manifest_texts(path, access).unwrap_or_default());
         Ok(())
     }
@@ -74,12 +74,13 @@ impl Input {
     }
 }
 
-/// Whether there is no object in a text.
+/// Reports whether a text has no objects.
 fn is_blank(text: &str) -> bool {
     text.lines().map(str::trim).all(|line| line.is_empty() || line == "---" || line.starts_with('#'))
 }
 
-/// Whoever wants something checked that is not there has named the wrong path, or the program that writes it has failed.
+/// Returns the error for a path without objects: the path is wrong, or the program that writes it
+/// has failed.
 fn nothing_in(path: &Path) -> InputProblem {
     let (file, what) = match path.as_os_str() == "-" {
         true => (Path::new(STDIN), "there are no objects in it"),

@@ -23,7 +23,7 @@ impl<'t> Lines<'t> {
         Self(texts.iter().map(|(file, text)| (file.as_path(), lines(text))).collect())
     }
 
-    /// The line of this number, counted from 1.
+    /// Returns the line of this number, counted from 1.
     pub(super) fn get(&self, file: &Path, number: u32) -> Option<&Line<'t>> {
         self.0.get(file)?.get(usize::try_from(number).ok()?.checked_sub(1)?)
     }
@@ -41,7 +41,7 @@ impl<'t> Line<'t> {
         Self { text, marks: marks.collect() }
     }
 
-    /// The bytes from one character to another; the end of the line for those that are not there.
+    /// Returns the byte range of a range of characters, cut off at the end of the line.
     pub(super) fn bytes(&self, characters: Range<usize>) -> Range<usize> {
         self.byte(characters.start)..self.byte(characters.end)
     }

@@ -1,51 +1,54 @@
-//! What is valid and seldom meant.
+//! Warnings about valid objects that are probably mistakes.
 
 use std::fmt;
 
-/// Something that is valid and that few people mean.
+/// Kind of warning: a valid object that is probably a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Lint {
     /// The selector of a policy matches no endpoint.
     SelectsNothing,
-    /// The selector or service of a rule matches nothing that there is.
+    /// The selector or service of a rule matches nothing among the manifests.
     RuleSelectsNothing,
     /// No packet can match a rule.
     RuleNeverMatches,
-    /// Other policies decide about all that a policy is about.
+    /// Other policies decide all packets that a policy could decide.
     PolicyShadowed,
-    /// Other rules decide about all that a rule matches.
+    /// Other rules decide all packets that a rule matches.
     RuleShadowed,
-    /// The rules or networks of a policy exceed a bound of eBPF tables, or that of layouts of `NFTablesLayout=Fast`.
+    /// The rules or networks of a policy exceed a bound of eBPF tables, or of layouts of
+    /// `NFTablesLayout=Fast`.
     OverBudget,
-    /// A rule names a service that is not there.
+    /// A rule names a service that is not among the manifests.
     ServiceAbsent,
-    /// An endpoint names a profile that is not there: its traffic is denied.
+    /// An endpoint names a profile that is not among the manifests: traffic that no policy decides
+    /// is denied.
     ProfileAbsent,
-    /// A policy is in a tier that is not there.
+    /// A policy is in a tier that is not among the manifests.
     TierAbsent,
-    /// No policy and no profile is for a host endpoint: all but failsafe ports is denied.
+    /// A host endpoint has no policy and no profile: traffic except that of failsafe ports is
+    /// denied.
     HostEndpointWithoutPolicy,
-    /// Another parameter leaves one nothing to do.
+    /// A parameter has no effect beside another one.
     ParameterOverruled,
-    /// A network has bits set behind its prefix.
+    /// A network has host bits set.
     HostBits,
     /// An object names no namespace and belongs to `default`.
     NamespaceOmitted,
     /// A value looks like the placeholder of a template.
     Template,
-    /// An apiVersion that people should not write any more.
+    /// A deprecated apiVersion.
     DeprecatedVersion,
-    /// Something that was found by a newer library.
+    /// A warning of a newer library.
     Other,
 }
 
 impl Lint {
-    /// What to do about it.
+    /// Returns the recommended action.
     #[must_use]
     pub fn advice(self) -> &'static str {
         match self {
             Self::SelectsNothing => {
-                "Compare the selector with the labels of endpoints: `tortie show pods SELECTOR`. Remove the policy if what it was for is gone."
+                "Compare the selector with the labels of endpoints: `tortie show pods SELECTOR`. Remove the policy if it is no longer needed."
             }
             Self::RuleSelectsNothing => {
                 "Correct the selector or the name of the service. A rule that allows opens nothing as it is, one that denies closes nothing."
@@ -67,21 +70,21 @@ impl Lint {
                 "Apply a policy that selects the host endpoint, with rules for both directions, before it."
             }
             Self::ParameterOverruled => {
-                "Remove the parameter, or the one that leaves it nothing to do: the warning names both."
+                "Remove the parameter, or the one that makes it ineffective: the warning names both."
             }
             Self::HostBits => {
                 "Write the network by its first address: `10.0.0.0/8` for `10.0.0.1/8`, or `10.0.0.1/32` if one address is meant."
             }
             Self::NamespaceOmitted => "Write `metadata.namespace`.",
-            Self::Template => "Render the template before, and check what comes of it.",
+            Self::Template => "Render the template first, and check the result.",
             Self::DeprecatedVersion => "Write the `apiVersion` that the warning names.",
-            Self::Other => "See what the warning says.",
+            Self::Other => "See the text of the warning.",
         }
     }
 }
 
 impl fmt::Display for Lint {
-    /// As `--allow` takes it.
+    /// Writes the name for `--allow`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = clap::ValueEnum::to_possible_value(self);
         f.write_str(value.as_ref().map_or("other", |value| value.get_name()))

@@ -1,4 +1,4 @@
-//! What is wrong, for programs.
+//! Machine-readable reports of problems, and the summary.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -24,8 +24,8 @@ pub(super) fn summary(found: &[Found], input: &Input) -> String {
     }
 }
 
-/// A list of objects: `severity`, `file`, `line`, `column`, `length` in characters, `resource`, `field`, `message`, and `lint`
-/// where that is one. What is not known is null.
+/// Returns a list of objects with `severity`, `file`, `line`, `column`, `length` in characters,
+/// `resource`, `field`, `message` and `lint`. A value that is unknown or does not exist is null.
 pub(super) fn json(found: &[Found]) -> String {
     let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let all: Vec<Value> = found
@@ -49,7 +49,7 @@ pub(super) fn json(found: &[Found]) -> String {
     format!("{:#}\n", Value::from(all))
 }
 
-/// An annotation for each.
+/// Returns an annotation for each problem.
 pub(super) fn github(found: &[Found]) -> String {
     let annotation = |found: &Found| {
         let file = found.problem.file.as_ref().map(|file| file.display().to_string());
@@ -59,7 +59,8 @@ pub(super) fn github(found: &[Found]) -> String {
     found.iter().map(annotation).collect()
 }
 
-/// One run of one tool (<https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html>).
+/// Returns a SARIF log with one run
+/// (<https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html>).
 pub(super) fn sarif(found: &[Found]) -> String {
     let rules: BTreeSet<String> = found.iter().map(rule).collect();
     let results: Vec<Value> = found.iter().map(result).collect();
@@ -108,7 +109,7 @@ fn place(found: &Found) -> Option<Position> {
     Some(found.problem.problem.position).filter(|place| *place != Position::default())
 }
 
-/// What is wrong with which field of which object.
+/// Returns the message with the object and the field.
 fn message(found: &Found) -> String {
     let subject = &found.problem.subject;
     if subject.is_empty() { found.problem.problem.to_string() } else { format!("{subject}: {}", found.problem.problem) }

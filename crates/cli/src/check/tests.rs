@@ -4,7 +4,7 @@ use tortie_datastore::DirAccess;
 
 use super::*;
 
-/// What is said of one manifest, without its place on disk.
+/// Returns the report on one manifest, without its place on disk.
 fn told(manifest: &str, allowed: &[Lint]) -> String {
     let mut input = Input::read(&[], DirAccess::default()).unwrap();
     input.take_text("m.yaml".into(), manifest.into());
@@ -157,7 +157,7 @@ fn where_nothing_is_to_be_checked_that_is_an_error() {
     assert_eq!(said(&file), "DIR/m.yaml: there are no objects in it");
     fs::write(&file, "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n").unwrap();
     assert_eq!((said(dir.path()), said(&file)), (String::new(), String::new()));
-    // A file that cannot be read is told already, and no word is said of there being none.
+    // For an unreadable file there is one error, and no second one about missing objects.
     fs::write(&file, b"\xff\xfe").unwrap();
     assert!(!said(dir.path()).is_empty() && !said(dir.path()).contains("there are no objects"));
 }
@@ -252,7 +252,8 @@ fn the_table_budget_is_that_of_the_manifests() {
     assert_eq!((over(&cluster), over(&format!("{cluster}{budget}"))), (0, 1));
 }
 
-/// A pod of `shop` on each node, with a policy of so many rules whose networks are far apart.
+/// Returns a cluster with a pod of `shop` on each node, and a policy of this number of rules with
+/// distant networks.
 fn cluster_of_blocks(nodes: u32, rules: u32) -> String {
     let on_node = |node: u32| {
         let rule = |n: u32| {
@@ -318,7 +319,8 @@ fn policies_without_blocks_for_addresses_are_told() {
     assert!(denied_by_programs(&cluster, &parameters[..1], why).is_empty());
 }
 
-/// A pod on node `n1` whose policy has rules for 4,000 addresses, each for a source port.
+/// Returns a cluster with a pod on node `n1` whose policy has rules for 4,000 addresses, each for a
+/// source port.
 fn cluster_of_members() -> String {
     let nets: String = (0..4_000_u32).map(|n| format!("10.9.{}.{}/32,", n / 250, n % 250)).collect();
     let rules: String = (1..=8)
@@ -395,7 +397,7 @@ fn what_is_put_up_with_is_not_told() {
     for lint in all {
         let of = |text: &str| text.matches(&format!("[{lint}]")).count();
         assert_eq!(of(&told(LINTS, &[lint])), 0, "{lint}");
-        // Told by tests of their own.
+        // Separate tests cover these.
         let elsewhere =
             [Lint::Other, Lint::OverBudget, Lint::ParameterOverruled, Lint::ProfileAbsent, Lint::RuleNeverMatches];
         assert!(of(&told(LINTS, &[])) > 0 || elsewhere.contains(&lint), "{lint}");

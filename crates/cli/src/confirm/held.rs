@@ -1,4 +1,4 @@
-//! What the agent of this node holds back.
+//! Changes that the agent of this node holds back.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,10 +15,10 @@ use crate::agent_socket::AskArgs;
 use tortie_node::host_changes::{ConfirmedChanges, HeldChanges};
 use tortie_node::local_api::Status;
 
-/// What its name is among what is said to programs.
+/// Name of the field in JSON output.
 const NAME: &str = "host_changes";
 
-/// What is held back; `None` if nothing is, or no agent runs.
+/// Returns the held changes; `None` if there are none, or no agent runs.
 pub(super) fn held_back(ask: &AskArgs) -> Result<Option<Said>, Failure> {
     let Some(status) = ask.ask_if_there::<Status>("Status")? else { return Ok(None) };
     let held = status.engine.and_then(|engine| engine.held_changes);
@@ -35,14 +35,18 @@ pub(super) fn held_back(ask: &AskArgs) -> Result<Option<Said>, Failure> {
     }))
 }
 
-/// Puts it in force; `None` if nothing is held back, or no agent runs.
+/// Puts held changes in force; `None` if there are none, or no agent runs.
 pub(super) fn confirm_held(ask: &AskArgs) -> Result<Option<Said>, Failure> {
     let Some(answer) = ask.ask_if_there::<ConfirmedChanges>("ConfirmHostChanges")? else { return Ok(None) };
     let whole = json!(answer);
     let ConfirmedChanges { confirmed: Some(held), not_kept } = answer else { return Ok(None) };
-    let mut text = format!("put in force what was held back since {}:\n{}", held.since, list(&held, &BTreeMap::new()));
+    let mut text =
+        format!("put in force the changes held back since {}:\n{}", held.since, list(&held, &BTreeMap::new()));
     if let Some(why) = not_kept {
-        let _ = writeln!(text, "a restart of the agent may hold it back again, as that cannot be written down: {why}");
+        let _ = writeln!(
+            text,
+            "a restart of the agent may hold them back again, as the confirmation cannot be stored: {why}"
+        );
     }
     Ok(Some(Said { name: Some(NAME), whole, text, is_good: true }))
 }
@@ -58,7 +62,8 @@ fn list(held: &HeldChanges, places: &BTreeMap<&str, &String>) -> String {
     out
 }
 
-/// Where the objects of a directory are written, as `file:line:column`; nothing of any other datastore.
+/// Returns the places of the objects of a directory, as `file:line:column`; empty for any other
+/// datastore.
 fn places(datastore: &str) -> BTreeMap<String, String> {
     let mut places = BTreeMap::new();
     let texts =

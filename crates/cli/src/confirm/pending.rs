@@ -1,4 +1,4 @@
-//! The change in a datastore that `tortie confirm` keeps.
+//! Confirmation of a change in a datastore.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -14,18 +14,18 @@ use crate::Failure;
 use crate::confirming::{READY, open_again};
 use tortie_datastore::pending_change::{Until, now, watch};
 
-/// How long another program is waited for that is at work on the change.
+/// Longest wait for another process that is working on the change.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How a change was found when it was confirmed.
+/// State of a change when it was confirmed.
 pub(super) enum Found {
-    /// It waited, and stays now.
+    /// It waited, and is confirmed now.
     Now(Box<PendingChange>),
     /// It was confirmed earlier.
     Before(Box<PendingChange>),
 }
 
-/// The change that waits, or what became of the last one; `None` if there never was any.
+/// Returns the change that waits, or the last one with its outcome; `None` if there never was any.
 pub(super) fn load(state: &Path) -> Result<Option<PendingChange>, Failure> {
     match FileJournal::find(state).map_err(Failure::failed)? {
         Some(journal) => journal.load().map_err(Failure::failed),
@@ -33,7 +33,7 @@ pub(super) fn load(state: &Path) -> Result<Option<PendingChange>, Failure> {
     }
 }
 
-/// Keeps the change that waits; `None` if there is none.
+/// Confirms the change that waits; `None` if there is none.
 pub(super) fn keep(state: &Path) -> Result<Option<Found>, Failure> {
     let Some(journal) = FileJournal::find(state).map_err(Failure::failed)? else { return Ok(None) };
     let _lock = lock(&journal)?;
@@ -51,16 +51,16 @@ fn lock(journal: &FileJournal) -> Result<Locked, Failure> {
             Some(lock) => return Ok(lock),
             None if begun.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(20)),
             None => {
-                return Err(Failure::failed("the change is being made or taken back at this moment; try again"));
+                return Err(Failure::failed("the change is being made or rolled back at this moment; try again"));
             }
         }
     }
 }
 
-/// Takes the change back when its time has passed; ends when nothing waits.
+/// Rolls the change back when its time has passed; returns when no change waits.
 pub(super) fn guard(state: &Path) -> Result<(), Failure> {
-    // The end of a terminal or of a connection is not the end of this session.
-    rustix::process::setsid().map_err(|error| Failure::io("a session of its own")(error.into()))?;
+    // This process must survive the end of the terminal or the connection.
+    rustix::process::setsid().map_err(|error| Failure::io("a new session")(error.into()))?;
     std::env::set_current_dir("/").map_err(Failure::io("/"))?;
     let mut stdout = io::stdout();
     stdout.write_all(READY.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::io("standard output"))?;
@@ -68,7 +68,7 @@ pub(super) fn guard(state: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Milliseconds since 1970 as a time that people read.
+/// Formats milliseconds since 1970 as a timestamp.
 fn time(ms: u64) -> String {
     timestamp(SystemTime::UNIX_EPOCH + Duration::from_millis(ms))
 }
@@ -103,11 +103,11 @@ pub(super) fn text(change: &PendingChange) -> String {
     let state = match &change.phase {
         Phase::Applying => "is being made".to_owned(),
         Phase::Waiting => {
-            format!("is taken back in {} s unless it is confirmed", change.remaining_ms(&now()).div_ceil(1_000))
+            format!("is rolled back in {} s unless it is confirmed", change.remaining_ms(&now()).div_ceil(1_000))
         }
         Phase::Confirmed { at_ms } => format!("is confirmed since {}", time(*at_ms)),
-        Phase::RollingBack { why } => format!("is being taken back: {why}"),
-        Phase::RolledBack { at_ms, why, .. } => format!("was taken back at {}: {why}", time(*at_ms)),
+        Phase::RollingBack { why } => format!("is being rolled back: {why}"),
+        Phase::RolledBack { at_ms, why, .. } => format!("was rolled back at {}: {why}", time(*at_ms)),
     };
     let mut out = format!("the change by {} of {} {state}\n", change.by, time(change.began_ms));
     for write in &change.writes {
@@ -115,7 +115,7 @@ pub(super) fn text(change: &PendingChange) -> String {
     }
     if let Phase::RolledBack { kept, .. } = &change.phase {
         for kept in kept {
-            let _ = writeln!(out, "not put back: {}: {}", kept.resource, kept.why);
+            let _ = writeln!(out, "not rolled back: {}: {}", kept.resource, kept.why);
         }
     }
     out

@@ -1,4 +1,4 @@
-//! Finding the servers of a datastore, and the preparation of a node before it connects to them.
+//! Discovery of a datastore's servers, and preparation of a node before it connects to them.
 
 use std::sync::Arc;
 
@@ -10,20 +10,22 @@ use super::DatastoreArgs;
 use crate::Failure;
 use crate::servers::{AsFound, FindServers, Prepared};
 
-/// The addresses of Typha's servers, or the Service that has them.
+/// Addresses of Typha's servers, or their Service.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TyphaServers {
-    /// Each as host and port.
+    /// Host and port of each server.
     Addresses(Vec<String>),
-    /// The endpoints of a Service of Kubernetes.
+    /// Endpoints of a Kubernetes Service.
     Service { namespace: String, name: String },
 }
 
-/// Prepares a node for its servers, given the datastore, the parameters of the node itself, and its name.
+/// Preparation of a node for its servers, from the datastore, the node's own parameters, its name
+/// and the discovery of servers.
 pub type Prepare =
     Box<dyn FnOnce(&DatastoreArgs, &Sources, Hostname, Box<dyn FindServers>) -> Result<Prepared, Failure>>;
 
-/// Finds servers before each connection; `None` if they are always the same.
+/// Returns the discovery of servers before each connection; `None` if the servers are fixed and
+/// need no preparation.
 ///
 /// # Errors
 /// If the settings contradict each other.

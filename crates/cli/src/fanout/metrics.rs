@@ -1,5 +1,5 @@
-//! What a server of the fan-out counts, under Typha's names where it counts the same (`typha/pkg/snapcache`,
-//! `typha/pkg/syncserver`).
+//! Metrics of a fan-out server, under Typha's names where it counts the same
+//! (`typha/pkg/snapcache`, `typha/pkg/syncserver`).
 
 use tortie_datastore::Quantiles;
 use tortie_fanout::cache::{CacheStats, Upstream};
@@ -8,14 +8,14 @@ use tortie_resources::syncer::SyncerType;
 
 use tortie_telemetry::exposition::{Exposition, as_f64};
 
-/// The figures in Prometheus' text format; `log_errors` is how many errors have been logged.
+/// Returns the metrics in Prometheus' text format; `log_errors` is the number of logged errors.
 #[must_use]
 pub(super) fn expose(server: &Server, log_errors: u64) -> String {
     let syncers = SyncerType::ALL.map(|syncer| (syncer.as_str(), server.stats_of(syncer)));
     text(server.stats(), server.hub().stats(), &server.hub().upstream(), &syncers, log_errors)
 }
 
-/// The figures of a server that has done nothing.
+/// Returns the metrics of an idle server.
 #[must_use]
 pub fn example() -> String {
     let syncers = SyncerType::ALL.map(|syncer| (syncer.as_str(), SyncerStats::default()));
@@ -64,7 +64,7 @@ fn text(
     e.finish()
 }
 
-/// What Typha, too, tells for each syncer. All are there from the start, as there.
+/// Writes the metrics that Typha has for each syncer. As in Typha, all exist from the start.
 fn per_syncer(e: &mut Exposition, syncers: &[(&str, SyncerStats)]) {
     let mut level = |name: &str, help: &str, value: fn(&SyncerStats) -> u64| {
         with_samples(syncers, value, |samples| e.gauge(name, help, samples));

@@ -1,32 +1,33 @@
-//! Which flows are wanted.
+//! Filter of flows.
 
 use tortie_node::flows::{EndRecord, FlowRecord, StagedRecord};
 
-/// Which flows are wanted: those that fit all that is given.
+/// Filter of flows. A flow must match all given options.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct Filter {
-    /// Only what policy denied
+    /// Only flows that policy denied
     #[arg(long)]
     denied: bool,
-    /// Only what comes from here: NAMESPACE/POD, NAMESPACE/, a node, a network set, or an address
+    /// Only flows from this source: NAMESPACE/POD, NAMESPACE/, a node, a network set, or an address
     #[arg(long, value_name = "PLACE")]
     from: Option<String>,
-    /// Only what goes there
+    /// Only flows to this destination
     #[arg(long, value_name = "PLACE")]
     to: Option<String>,
-    /// Only what goes to this port
+    /// Only flows to this port
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Only what a rule of this policy decided: KIND/NAMESPACE/NAME, NAMESPACE/NAME or NAME
+    /// Only flows that a rule of this policy decided: KIND/NAMESPACE/NAME, NAMESPACE/NAME or NAME
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
-    /// Only what passed and would be denied if this staged policy were in force: KIND/NAMESPACE/NAME, NAMESPACE/NAME or NAME
+    /// Only allowed flows that this staged policy would deny if it were in force:
+    /// KIND/NAMESPACE/NAME, NAMESPACE/NAME or NAME
     #[arg(long, value_name = "POLICY", conflicts_with = "denied")]
     staged: Option<String>,
 }
 
 impl Filter {
-    /// Whether staged policies are asked for.
+    /// Reports whether flows are filtered by a staged policy.
     pub(super) fn staged(&self) -> bool {
         self.staged.is_some()
     }
@@ -52,7 +53,7 @@ fn is_at(end: &EndRecord, place: &str) -> bool {
     end.name == place || end.address == place || place.ends_with('/') && end.name.starts_with(place)
 }
 
-/// Whether this is the id or the end of it.
+/// Reports whether a name is an id or the end of one.
 fn is_named(id: &str, name: &str) -> bool {
     id.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
 }

@@ -1,4 +1,4 @@
-//! Flows for people.
+//! Flows as text.
 
 use super::super::columns::aligned;
 use tortie_node::flows::{EndRecord, FlowRecord, HitRecord};
@@ -9,24 +9,24 @@ const GREEN: &str = "\x1b[32m";
 const FAINT: &str = "\x1b[2m";
 const RESET: &str = "\x1b[0m";
 
-/// How flows are shown.
+/// Format of flows for people.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Text {
-    /// Whether a terminal shows it.
+    /// Whether to use colours.
     pub(super) coloured: bool,
-    /// Whether what staged policies say is asked for.
+    /// Whether to show the verdicts of staged policies.
     pub(super) staged: bool,
 }
 
 impl Text {
-    /// A line for each.
+    /// Returns a line for each flow.
     pub(super) fn table(self, flows: &[FlowRecord]) -> String {
         let rows: Vec<Vec<String>> = flows.iter().map(|flow| self.cells(flow)).collect();
         let text = aligned(&rows);
         text.lines().zip(flows).map(|(line, flow)| self.coloured(line, flow) + "\n").collect()
     }
 
-    /// One line, for those that come one by one.
+    /// Returns a line for one flow, without alignment.
     pub(super) fn line(self, flow: &FlowRecord) -> String {
         self.coloured(&escape::line(&self.cells(flow).join("  ")), flow) + "\n"
     }
@@ -85,7 +85,7 @@ impl Text {
     }
 }
 
-/// The port of a source says nothing to people.
+/// Returns the text of an end. The port of a source is left out, as it has no meaning for people.
 fn end(end: &EndRecord, with_port: bool) -> String {
     let name = if end.name.is_empty() { &end.address } else { &end.name };
     match end.port.filter(|_| with_port) {

@@ -1,11 +1,11 @@
-//! Resources as a table for people.
+//! Resources as a table.
 
 use serde_json::Value;
 use tortie_resources::stored::ResourceKind;
 
 use super::super::columns::aligned;
 
-/// The columns after namespace and name: title, and where the value is.
+/// Returns the columns after namespace and name: title, and path of the value.
 fn columns(kind: ResourceKind) -> &'static [(&'static str, &'static str)] {
     match kind {
         ResourceKind::NetworkPolicy
@@ -44,7 +44,7 @@ fn columns(kind: ResourceKind) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// What there is besides if there is room for it.
+/// Returns the additional columns of the wide format.
 fn wide_columns(kind: ResourceKind) -> &'static [(&'static str, &'static str)] {
     match kind {
         ResourceKind::NetworkPolicy | ResourceKind::StagedNetworkPolicy => {
@@ -74,7 +74,7 @@ fn wide_columns(kind: ResourceKind) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// A line for each resource, below a line of titles.
+/// Returns a line for each resource, below a line of titles.
 pub(super) fn table<'o>(kind: ResourceKind, objects: impl Iterator<Item = &'o Value>, is_wide: bool) -> String {
     let mut columns: Vec<(&str, &str)> = columns(kind).to_vec();
     if is_wide {
@@ -97,7 +97,7 @@ fn cell(title: &str, value: Option<&Value>) -> String {
         None | Some(Value::Null) if title == "TIER" => "default".into(),
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => text.clone(),
-        // Whole numbers as people write them.
+        // Whole numbers are printed without a fraction.
         Some(Value::Number(number)) => number.as_f64().map_or_else(|| number.to_string(), |number| number.to_string()),
         Some(Value::Array(items)) => items.iter().map(|item| cell("", Some(item))).collect::<Vec<_>>().join(","),
         Some(Value::Object(fields)) => {

@@ -1,4 +1,4 @@
-//! The way back to a state of the resources in etcd or Kubernetes.
+//! Rollback of the resources in etcd or Kubernetes to an earlier state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +17,10 @@ use crate::output::Output;
 use crate::store::{Keeps, StoreArgs};
 use crate::wish::Wish;
 
-/// What is there now, by its file.
+/// Current resources with their texts, by file of the history.
 type Present = BTreeMap<String, (StoredResource, String)>;
 
-/// Makes of this datastore what it was in a state.
+/// Restores a state of the history in the datastore.
 pub(super) fn roll_back(args: &RollbackArgs, history: &History, access: &StoreArgs) -> Result<(), Failure> {
     let store = access.open()?;
     let present = present(&*store, kinds(access.keeps())).map_err(Failure::failed)?;
@@ -54,12 +54,12 @@ pub(super) fn roll_back(args: &RollbackArgs, history: &History, access: &StoreAr
     Ok(())
 }
 
-/// Whether every cluster has it, so that it cannot go.
+/// Reports whether every cluster has the resource, so that it cannot be removed.
 fn is_built_in(key: &ResourceKey) -> bool {
     key.kind() == ResourceKind::Tier && built_in_tier(key.name()).is_some()
 }
 
-/// The kinds of which a history is kept.
+/// Returns the kinds with a history.
 fn kinds(keeps: Keeps) -> Vec<ResourceKind> {
     match keeps {
         #[cfg(feature = "etcd")]
@@ -69,7 +69,7 @@ fn kinds(keeps: Keeps) -> Vec<ResourceKind> {
     }
 }
 
-/// Reads what there is of them.
+/// Reads the current resources of these kinds.
 fn present(store: &dyn ResourceStore, kinds: Vec<ResourceKind>) -> Result<Present, StoreError> {
     let mut present = Present::new();
     for kind in kinds {
@@ -78,7 +78,7 @@ fn present(store: &dyn ResourceStore, kinds: Vec<ResourceKind>) -> Result<Presen
             eprintln!("{key}: {why}");
         }
         for resource in listing.resources {
-            // Kinds that programs write, such as nodes, have no history.
+            // Kinds that controllers write, such as nodes, have no history.
             let Some(path) = resource_path(&resource.key) else { continue };
             if let Ok(Some(text)) = resource_text(&resource.key, resource.object.clone()) {
                 present.insert(path, (resource, text));
@@ -88,12 +88,12 @@ fn present(store: &dyn ResourceStore, kinds: Vec<ResourceKind>) -> Result<Presen
     Ok(present)
 }
 
-/// What is to be done about a resource.
+/// Write that restores one resource.
 struct Step<'p> {
     key: ResourceKey,
-    /// What is there.
+    /// Current resource; `None` if it does not exist.
     present: Option<&'p StoredResource>,
-    /// What is to be there.
+    /// Object to be written; `None` to remove the resource.
     wanted: Option<Value>,
 }
 
@@ -106,16 +106,18 @@ fn step<'p>(file: &Back, present: &'p Present, keeps: Keeps) -> Result<Step<'p>,
     let key = match (present, &wanted) {
         (Some(present), _) => present.key.clone(),
         (None, Some(wanted)) => keeps.key_of(wanted, "").map_err(Failure::failed_at(&*file.path))?,
-        (None, None) => return Err(Failure::failed(format!("{}: what is kept of it cannot be read", file.path))),
+        (None, None) => return Err(Failure::failed(format!("{}: its recorded text cannot be read", file.path))),
     };
     if wanted.is_none() && file.text.is_some() {
-        return Err(Failure::failed(format!("{key}: what is kept of it cannot be read")));
+        return Err(Failure::failed(format!("{key}: its recorded text cannot be read")));
     }
     Ok(Step { key, present, wanted })
 }
 
 impl Step<'_> {
-    /// What others need comes first and goes last; a pool goes before another comes that may overlap with it.
+    /// Returns the position in the order of writes. Tiers and BGP filters, to which others refer,
+    /// come first and go last. A pool is removed before another one is created that may overlap
+    /// with it.
     fn turn(&self) -> u8 {
         match (self.key.kind(), self.wanted.is_some()) {
             (ResourceKind::IpPool, false) => 0,
@@ -126,7 +128,8 @@ impl Step<'_> {
         }
     }
 
-    /// Does it, if the resource is as it was when it was read; says in a word what that was.
+    /// Makes the write if the resource is unchanged since it was read. Returns the outcome as one
+    /// word, `None` if nothing changed.
     fn write(&self, store: &dyn ResourceStore) -> Result<Option<&'static str>, ApplyError> {
         let key = &self.key;
         let Some(wanted) = &self.wanted else {
@@ -139,7 +142,7 @@ impl Step<'_> {
                 if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
                     metadata.insert("resourceVersion".into(), json!(present.revision.to_string()));
                 }
-                // That is what programs say of it.
+                // Controllers write the status; it is not rolled back.
                 if let (Some(whole), Some(status)) = (object.as_object_mut(), present.object.get("status")) {
                     whole.insert("status".into(), status.clone());
                 }

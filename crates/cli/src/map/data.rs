@@ -1,4 +1,4 @@
-//! What a page knows of a picture, as JSON.
+//! Data of the page about a picture, as JSON.
 
 use serde_json::{Value, json};
 use tortie_analysis::map::{Access, Anchor, Describe, Edge, Map, Node};
@@ -8,7 +8,7 @@ use tortie_model::Direction;
 
 use super::super::decision::direction;
 
-/// How many members of a node, and rules of an edge, are listed before the rest is only counted.
+/// Maximum number of listed members of a node, and rules of an edge; the rest is only counted.
 const LISTED: usize = 200;
 
 pub(super) fn of(map: &Map, describe: &Describe<'_>) -> Value {
@@ -27,9 +27,9 @@ pub(super) fn of(map: &Map, describe: &Describe<'_>) -> Value {
 
 fn of_node(map: &Map, (number, node): (usize, &Node)) -> Value {
     let access = |access: &Access| match access {
-        Access::Everything => "everything, whoever the peer is".to_owned(),
+        Access::Everything => "everything, with any peer".to_owned(),
         Access::Nothing => "nothing".to_owned(),
-        Access::Some(label) => format!("{label}, whoever the peer is"),
+        Access::Some(label) => format!("{label}, with any peer"),
         Access::Depends => "depends on the peer".to_owned(),
         Access::Unjudged => String::new(),
     };
@@ -72,7 +72,7 @@ fn of_edge(map: &Map, edge: &Edge, describe: &Describe<'_>) -> Value {
     })
 }
 
-/// A node, or a group's number, or nothing for all.
+/// Returns the nodes of an anchor; null for all.
 fn nodes_at(map: &Map, anchor: Anchor) -> Value {
     match anchor {
         Anchor::Node(number) => json!([number]),
@@ -83,7 +83,8 @@ fn nodes_at(map: &Map, anchor: Anchor) -> Value {
     }
 }
 
-/// What ends say: their number of what passes, and each decision. Which direction an end is of shows from who says it.
+/// Returns each end's decisions, and the number of its allowed traffic. The direction of an end
+/// follows from the node that refers to it.
 fn ends(map: &Map, describe: &Describe<'_>) -> Vec<Value> {
     let mut directions = vec![Direction::Ingress; map.ends().len()];
     for node in 0..map.nodes.len() {

@@ -36,7 +36,7 @@ function link(text, action) {
   return element;
 }
 
-/// What a node says about a peer, from stretches of peers about which it says the same.
+/// Returns the end that decides about a peer, from ranges of peers with the same end.
 function said(node, direction, peer) {
   let found = null;
   for (const [start, end] of map().nodes[node][direction].said) {
@@ -56,11 +56,11 @@ function passing(from, to) {
 function welcome() {
   const known = map();
   details.replaceChildren(make("h2", `${known.nodes.length} nodes, ${known.edges.length} lines`));
-  details.append(make("p", "A node is pods of a namespace that no policy tells apart, or networks. A line is what policies let pass; "
-    + "what a pod lets through whoever its peer is stands on the pod."));
+  details.append(make("p", "A node is pods of a namespace that no policy distinguishes, or networks. A line is the traffic that policies allow; "
+    + "traffic that a pod allows with any peer is shown on the pod."));
   const legend = make("ul", undefined, "legend");
-  for (const [colour, text] of [["--open", "everybody may come in: no policy stops anything"], ["--ruled", "policies say who may come in"],
-    ["--closed", "nothing may come in"], ["--net", "networks outside"]]) {
+  for (const [colour, text] of [["--open", "any peer may connect: no policy denies anything"], ["--ruled", "policies decide which peers may connect"],
+    ["--closed", "all incoming traffic is denied"], ["--net", "networks outside"]]) {
     const entry = make("li");
     const mark = make("span");
     mark.style.background = getComputedStyle(svg()).getPropertyValue(colour);
@@ -69,8 +69,8 @@ function welcome() {
   }
   details.append(legend);
   for (const remark of known.remarks) details.append(make("p", remark, "remark"));
-  details.append(make("p", "Click a line for the rules that decide, a node for its policies and peers, and a second node with Shift "
-    + "for what passes between the two. Tab and Enter do the same; Escape lets go.", "faint"));
+  details.append(make("p", "Click a line for the deciding rules, a node for its policies and peers, and a second node with Shift "
+    + "for the traffic between the two. Tab and Enter do the same; Escape clears the selection.", "faint"));
 }
 
 function showEdge(number) {
@@ -81,12 +81,12 @@ function showEdge(number) {
     const rules = edge.by.filter(([end]) => end === direction).map(([, text]) => text);
     if (!rules.length) continue;
     const whose = direction === "egress" ? edge.from : edge.to;
-    details.append(make("h3", `${direction} of ${whose}, let through by`), list(rules));
+    details.append(make("h3", `${direction} of ${whose}, allowed by`), list(rules));
   }
   if (edge.more) details.append(make("p", `and ${edge.more} more rules`, "faint"));
   const single = edge.fromNodes?.length === 1 && edge.toNodes?.length === 1;
   if (single && !map().nodes[edge.fromNodes[0]].folded) {
-    details.append(link("All that both ends say", () => choose([["node", edge.fromNodes[0]], ["node", edge.toNodes[0]]])));
+    details.append(link("All decisions of both ends", () => choose([["node", edge.fromNodes[0]], ["node", edge.toNodes[0]]])));
   }
 }
 
@@ -94,7 +94,7 @@ function showEnd(node, direction, peer, whose) {
   const end = said(node, direction, peer);
   details.append(make("h3", `${direction} of ${whose}`));
   if (end === null) {
-    details.append(make("p", "has no policies of its own", "faint"));
+    details.append(make("p", "has no policies", "faint"));
     return;
   }
   details.append(list(map().ends[end].decisions.map(([allows, what, by]) => {
@@ -131,7 +131,7 @@ function peers(number, way) {
 function showNode(number) {
   const node = map().nodes[number];
   details.replaceChildren(make("h2", node.name), make("p", `${node.about}${node.labels.length ? ": " + node.labels.join(", ") : ""}`, "faint"));
-  for (const [direction, verb, none] of [["ingress", "In", "Nobody reaches it"], ["egress", "Out", "It reaches nobody"]]) {
+  for (const [direction, verb, none] of [["ingress", "In", "no peer reaches it"], ["egress", "Out", "it reaches no peer"]]) {
     if (!node.isNetworks) {
       details.append(make("h3", `${verb}: ${node[direction].access}`));
       const policies = node[direction].policies;

@@ -1,4 +1,4 @@
-//! The picture as a page: one file that needs no network.
+//! The picture as a web page: one file that needs no network.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ pub(super) fn page(maps: &[Map], describe: &Describe<'_>) -> String {
         out.push_str("</div>\n");
     }
     let data: Vec<_> = maps.iter().map(|map| data::of(map, describe)).collect();
-    // Names cannot end the element that the data are in.
+    // Without `<`, names cannot end the element with the data.
     let data = serde_json::Value::from(data).to_string().replace('<', "\\u003c");
     let _ = writeln!(out, "</main>\n<script type=\"application/json\" id=\"data\">{data}</script>");
     let _ = writeln!(out, "<script>\n{SCRIPT}</script>\n</body>\n</html>");
@@ -35,7 +35,7 @@ mod tests {
 
     use super::*;
 
-    /// Names that no datastore should let in.
+    /// Hostile names, which no datastore should accept, stay text.
     #[test]
     fn hostile_names_stay_text() {
         let evil = "</title></script><script>alert(1)</script>\"];\n evil [label=\"'&";
@@ -59,7 +59,7 @@ mod tests {
         assert!(picture.contains("&lt;script&gt;alert") && !picture.contains("<script"), "{picture}");
         let page = page(std::slice::from_ref(&map), &describe);
         assert_eq!((page.matches("<script").count(), page.matches("</script").count()), (2, 2), "{page}");
-        // Each string ends where it should, so that names make no statements.
+        // Each string is closed, so that names cannot add statements.
         for line in dot(&map, &describe).lines() {
             assert!(!line.trim_start().starts_with("evil"), "{line}");
             assert_eq!(line.replace("\\\"", "").matches('"').count() % 2, 0, "{line}");

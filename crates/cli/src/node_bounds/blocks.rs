@@ -71,7 +71,8 @@ fn problems(node: &Node, desired: &[DesiredUpdate]) -> Result<Vec<Problem>, Upda
     Ok(programs.problems())
 }
 
-/// The exceeded bound, without numbers that change with other objects; `None` for a refusal that is not about blocks.
+/// Returns the exceeded bound, without numbers that change with other objects; `None` for a refusal
+/// that is not about blocks.
 fn reason(why: &Closed) -> Option<String> {
     match why {
         Closed::NoBlocks { limit, .. } => {

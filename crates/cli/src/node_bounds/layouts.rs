@@ -47,7 +47,7 @@ impl<'n> FastNode<'n> {
     }
 }
 
-/// The dataplane of a node; `None` if its policy is not in force by the layout `Fast`.
+/// Returns the dataplane of a node; `None` if its policy is not in force by the layout `Fast`.
 fn dataplane(config: &Config, host: &Hostname) -> Option<DataplaneConfig> {
     let is_by_nftables = !config.bpf_enabled && settings::uses_nftables(config, true);
     if !is_by_nftables || config.nftables_layout != NftablesLayout::Fast {
@@ -58,7 +58,7 @@ fn dataplane(config: &Config, host: &Hostname) -> Option<DataplaneConfig> {
     Some(made)
 }
 
-/// The policies of each refused chain, and the bound that it exceeds.
+/// Returns the policies of each refused chain, and the bound that it exceeds.
 fn refused(node: &Node, desired: Vec<DesiredUpdate>) -> Vec<(Vec<PolicyId>, usize)> {
     let Some(config) = dataplane(&node.config, &node.name) else { return Vec::new() };
     let mut dataplane = Dataplane::new(config);

@@ -1,4 +1,4 @@
-//! What a change does, as data.
+//! Effects of a change, as data.
 
 use serde_json::{Map, Value, json};
 use tortie_analysis::plan::classes::evaluate::DecidedBy;
@@ -10,35 +10,35 @@ use super::super::origin::{Origin, Origins};
 use super::kernel::NodeChange;
 use super::words::{existence, finding, layer, notes};
 
-/// The answer to what a change does.
+/// Effects of a change, with the places of objects.
 pub(super) struct Answer<'a> {
     pub(super) plan: &'a Plan,
     pub(super) origins: &'a Origins,
-    /// What changes on the node that was named.
+    /// Changes on the node that was named.
     pub(super) node: Option<&'a NodeChange>,
 }
 
 impl Answer<'_> {
-    /// Where a finding's policy or rule is written.
+    /// Returns the place of a finding's rule or policy.
     pub(super) fn place(&self, finding: &Finding) -> Option<Origin<'_>> {
         let policy = finding.policy()?;
         let rule = finding.rule().and_then(|(way, index)| self.origins.rule(policy, way, index));
         rule.or_else(|| self.origins.policy(policy))
     }
 
-    /// What decides after a change, and where that is written.
+    /// Describes the decision after a change, with its place.
     pub(super) fn decision(&self, packets: &Packets) -> String {
         let why = &packets.why;
         let by = why.after.in_words(why.direction);
         match self.rule(&why.after, why) {
             Some(origin) => format!("{by}: {origin}"),
-            // What closes may be that the rule that allowed is not there any more.
+            // A connection may close because the rule that allowed it is gone.
             None if !packets.opens => format!("{by} (before: {})", why.before.in_words(why.direction)),
             None => by,
         }
     }
 
-    /// Where the rule is written that decides.
+    /// Returns the place of the deciding rule.
     pub(super) fn rule(&self, by: &DecidedBy, why: &Why) -> Option<Origin<'_>> {
         match by {
             DecidedBy::PolicyRule { policy, index, .. } => self.origins.rule(policy, why.direction, *index),
@@ -46,7 +46,7 @@ impl Answer<'_> {
         }
     }
 
-    /// All that is known.
+    /// Returns the whole answer as JSON.
     pub(super) fn whole(&self) -> Value {
         let objects = self.plan.objects.iter();
         let objects: Vec<Value> =
@@ -132,7 +132,7 @@ impl Answer<'_> {
     }
 }
 
-/// By number; without `ports` and `icmp` all of a protocol is meant.
+/// Returns protocols by number; without `ports` and `icmp`, all packets of the protocol.
 fn protocols(traffic: &Traffic) -> Value {
     let protocol = |(number, details): (u8, &Details)| match details {
         Details::All => json!({"protocol": number}),

@@ -1,4 +1,4 @@
-//! Reading the objects that are to change.
+//! Reading of the objects that are to change.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use tortie_resources::{FieldProblem, Severity};
 use super::super::Failure;
 use super::super::origin::Origins;
 
-/// What the objects say, or that they are gone, and where they are written. Problems are printed; if there is an error,
-/// there is no change to plan.
+/// Reads the objects to apply, or their deletions, with their places. Prints problems, and fails if
+/// one is an error.
 pub(super) fn read(
     paths: &[PathBuf],
     access: DirAccess,

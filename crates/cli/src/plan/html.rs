@@ -1,4 +1,4 @@
-//! What a change does, as a page to look at: one file that needs no network.
+//! Effects of a change, as a web page: one file that needs no network.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use super::words::{self, existence, few, finding, layer, notes, of_nodes, packet
 
 const HEAD: &str = concat!(include_str!("../page_head.html"), include_str!("head.html"));
 const TAIL: &str = include_str!("tail.html");
-/// How many workloads and networks of an end are listed before the rest is only counted.
+/// Maximum number of listed workloads and networks of an end; the rest is only counted.
 const LISTED: usize = 200;
 
 /// Writing to a string cannot fail, here and below.
@@ -131,7 +131,7 @@ fn row(out: &mut String, packets: &Packets, cells: impl FnOnce(&mut String)) {
     out.push_str("</tr>\n");
 }
 
-/// In few words, and all of it to unfold.
+/// Writes the summary of an end, with all its members in a collapsed element.
 fn end(out: &mut String, ends: &Ends, nodes: &str) {
     let networks = ends.networks.iter().map(ToString::to_string);
     let all: Vec<String> = ends.workloads.iter().map(ToString::to_string).chain(networks).collect();

@@ -1,4 +1,4 @@
-//! What a change makes of the chains, rules and IP sets of one node, line by line.
+//! Changes of the chains, rules and IP sets of one node, line by line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use super::super::line_diff::changed_lines;
 use super::super::render::calculate;
 use super::words::existence;
 
-/// What changes on a node.
+/// Changes on a node.
 pub(super) struct NodeChange {
     node: Hostname,
     /// Chains and IP sets, in order.
@@ -29,7 +29,8 @@ struct Part {
     program: String,
     name: String,
     change: Existence,
-    /// What goes, and what comes, in the order of the chain; of a set, its members.
+    /// Removed (`false`) and added (`true`) lines, in the order of the chain; for a set, its
+    /// members.
     lines: Vec<(bool, String)>,
 }
 
@@ -37,7 +38,7 @@ struct Part {
 type Lines = BTreeMap<(String, String), Vec<String>>;
 
 impl NodeChange {
-    /// Renders what a node without any chains and sets would be given, before and after.
+    /// Renders the chains and sets of a clean node, before and after the change, and compares them.
     ///
     /// # Errors
     /// If parameters of the node do not fit.
@@ -65,7 +66,7 @@ impl NodeChange {
         Ok(Self { node: node.clone(), parts })
     }
 
-    /// For people.
+    /// Returns the changes as text.
     pub(super) fn text(&self) -> String {
         let mut out = format!("on node {}\n", self.node);
         for part in &self.parts {
@@ -81,7 +82,7 @@ impl NodeChange {
         out
     }
 
-    /// All of it.
+    /// Returns the changes as JSON.
     pub(super) fn whole(&self) -> Value {
         let lines = |part: &Part, which: bool| -> Vec<String> {
             part.lines.iter().filter(|(comes, _)| *comes == which).map(|(_, line)| line.clone()).collect()
@@ -126,13 +127,14 @@ fn lines(rendered: &Rendered) -> Lines {
     lines
 }
 
-/// The chain of a rule that is added, and the rule.
+/// Splits a command that adds a rule into chain and rule.
 fn rule_of(line: &str) -> Option<(&str, &str)> {
     let rest = ["-A ", "-I ", "--append ", "--insert "].iter().find_map(|command| line.strip_prefix(command))?;
     rest.split_once(' ')
 }
 
-/// A rule without the comment by which it is recognised, which is another one when a rule before it is.
+/// Returns a rule without the comment that identifies it. The comment depends on the rules before
+/// it.
 fn without_hash(rule: &str) -> String {
     const BEFORE: &str = "-m comment --comment \"cali:";
     let Some((before, rest)) = rule.split_once(BEFORE) else { return rule.to_owned() };

@@ -1,15 +1,15 @@
 //! One policy under two names.
 //!
-//! Where Calico has an etcd of its own, the policy controller writes Kubernetes' policies there as policies of Calico, called
-//! `knp.default.NAME`. Manifests call them what Kubernetes does.
+//! If Calico's datastore is etcd, the policy controller writes Kubernetes' policies to it as
+//! policies of Calico, named `knp.default.NAME`. Manifests have the Kubernetes name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tortie_model::{PolicyId, PolicyKind, Update};
 use tortie_resources::to_v3::policy_name;
 
-/// Has policies of Kubernetes that are to change, or to be compared, called what they are called where they are already. Gives the
-/// names that were replaced, with what replaces them.
+/// Renames policies of Kubernetes in `updates` to the names that they have in `known`. Returns the
+/// old names with the new ones.
 pub(super) fn unify(known: &[Update], updates: &mut [Update]) -> BTreeMap<PolicyId, PolicyId> {
     let named: BTreeSet<PolicyId> = known.iter().filter_map(policy).cloned().collect();
     let own: BTreeSet<PolicyId> = updates.iter().filter_map(policy).cloned().collect();
@@ -38,7 +38,7 @@ fn policy(update: &Update) -> Option<&PolicyId> {
     }
 }
 
-/// What the controller calls a policy of Kubernetes.
+/// Returns the controller's name for a policy of Kubernetes.
 fn as_written_to_etcd(id: &PolicyId) -> Option<PolicyId> {
     let is_its = id.kind == PolicyKind::KubernetesNetworkPolicy;
     is_its.then(|| PolicyId::new(PolicyKind::NetworkPolicy, &*id.namespace, policy_name(&id.name)))

@@ -1,4 +1,4 @@
-//! What a change does, for people.
+//! Effects of a change, as text.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::answer::Answer;
 use super::kernel::NodeChange;
 use super::words::{end, few, finding, layer, notes, of_nodes, packets};
 
-/// How many objects are named before the rest is only counted.
+/// Maximum number of named objects; the rest is only counted.
 const OBJECTS: usize = 10;
 
 /// Writing to a string cannot fail, here and below.

@@ -55,12 +55,12 @@ pub(super) fn end(why: &Why) -> String {
 /// Returns the notes that the answer needs to be understood.
 pub(super) fn notes(plan: &Plan) -> Vec<&'static str> {
     let is_forward = plan.hosts.iter().any(|found| found.layer == Layer::Forward);
-    let forward = "what host endpoints stop of forwarded packets counts for the connections of pods, too; by which interface \
-                   these leave their node is not known: host endpoints of all interfaces are asked, else each of the node's";
+    let forward = "policy of host endpoints for forwarded packets applies to connections of pods, too; the interface by which these \
+                   leave their node is unknown: host endpoints of all interfaces are evaluated, else each of the node's";
     is_forward.then_some(forward).into_iter().collect()
 }
 
-/// Some names, and how many more there are.
+/// Returns at most five names, with the number of further ones.
 pub(super) fn few(names: &[HostEndpointName]) -> String {
     const NAMES: usize = 5;
     let mut text = names.iter().take(NAMES).map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -80,7 +80,7 @@ pub(super) fn finding(finding: &Finding) -> (&'static str, String) {
         Finding::LoseAllPolicy { workloads } => ("lose-all-policy", format!("no policy governs {workloads} any more")),
         Finding::LoseManagement { endpoints, port, from } => {
             let endpoints = few(endpoints);
-            ("lose-management", format!("TCP {port} does not get in by host endpoint {endpoints} any more from {from}"))
+            ("lose-management", format!("host endpoint {endpoints} no longer accepts TCP {port} from {from}"))
         }
         Finding::ClaimIgnored { endpoint, why } => ("claim-ignored", format!("{endpoint}: {why}")),
         Finding::OverBudget { policy, limit } => {
@@ -98,7 +98,7 @@ pub(super) fn finding(finding: &Finding) -> (&'static str, String) {
         Finding::SelectsNothing { policy } => ("selects-nothing", format!("{policy} selects no endpoint")),
         Finding::Shadowed { policy } => ("shadowed", format!("{policy} has no effect: others decide before its rules")),
         Finding::RuleSelectsNothing { policy, .. } => {
-            ("rule-selects-nothing", format!("{} selects nothing that there is", rule(policy)))
+            ("rule-selects-nothing", format!("{} selects nothing that exists", rule(policy)))
         }
         Finding::RuleNeverMatches { policy, .. } => {
             ("rule-never-matches", format!("{} can match no packet", rule(policy)))

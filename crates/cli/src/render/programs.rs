@@ -1,4 +1,4 @@
-//! What eBPF programs enforce, to be read by people.
+//! eBPF programs and their tables, as text for people.
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ use tortie_model::desired::DesiredUpdate;
 use super::super::{Failure, with_causes};
 use super::Args;
 
-/// The tables that programs read, and the programs if they are asked for.
+/// Prints the eBPF tables, and with `--programs` the programs.
 pub(super) fn print(
     (settings, config): (&DataplaneConfig, &Config),
     desired: &[DesiredUpdate],
@@ -23,7 +23,7 @@ pub(super) fn print(
     let description = Description::new(&node, desired).map_err(Failure::failed)?;
     let mut text = format!("# eBPF programs\n{description}");
     if args.programs {
-        // Older kernels have programs read in another way.
+        // Programs read fields in another way on older kernels.
         let read = read_layout(Attachment::Link).or_else(|_| read_layout(Attachment::Rule));
         let layout = match read {
             Ok(layout) => {
@@ -46,7 +46,7 @@ pub(super) fn print(
     out.write_all(text.as_bytes()).map_err(Failure::io("standard output"))
 }
 
-/// Whether `iptables-restore` is given nothing for a table.
+/// Reports whether the `iptables-restore` input of a table has no chains and rules.
 pub(super) fn is_empty_table(text: &str) -> bool {
     text.lines().all(|line| line.starts_with('*') || line.is_empty() || line == "COMMIT")
 }

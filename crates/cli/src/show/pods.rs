@@ -26,7 +26,7 @@ pub(super) struct Args {
     selector: String,
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// How to answer
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -37,7 +37,7 @@ struct Pod {
     name: String,
     node: String,
     addresses: Vec<String>,
-    /// Its own, and those that it inherits.
+    /// Its own labels and the inherited ones.
     labels: BTreeMap<String, String>,
 }
 
@@ -72,7 +72,8 @@ fn matching(selector: &Selector, updates: &[Update]) -> Vec<Pod> {
 
 fn pod(key: &WorkloadEndpointKey, endpoint: &WorkloadEndpoint, profiles: &BTreeMap<&ProfileName, &Labels>) -> Pod {
     let mut labels = BTreeMap::new();
-    // What comes later wins: the first profile over the others, own labels over all.
+    // Later labels override earlier ones: those of the first profile override the other profiles',
+    // the endpoint's own override all.
     let inherited = endpoint.profiles.iter().rev().filter_map(|name| profiles.get(name).copied());
     for (name, value) in inherited.chain([&endpoint.labels]).flat_map(Labels::iter) {
         labels.insert(name.to_owned(), value.to_owned());

@@ -1,4 +1,4 @@
-//! Answers for people.
+//! Answers as text.
 
 use std::fmt::Write as _;
 
@@ -97,7 +97,7 @@ fn rules<'a>(policy: &str, rules: impl Iterator<Item = &'a RuleCounters>) -> Str
     table(&heads.into_iter().filter(|head| with_numbers || *head != "COUNTS FOR").collect::<Vec<_>>(), rows)
 }
 
-/// The policy's own rules by number, and how many of others share the count.
+/// Returns the numbers of the policy's own rules, and the number of others that share the count.
 fn counted_for(policy: &str, rule: &RuleCounters) -> String {
     let own = rule.counts_for.iter().filter_map(|named| named.strip_prefix(policy)?.strip_prefix(' '));
     let own: Vec<&str> = own.collect();
@@ -113,7 +113,7 @@ fn counted_for(policy: &str, rule: &RuleCounters) -> String {
     text
 }
 
-/// What programs have decided.
+/// Returns the counters of eBPF decisions as a table.
 pub(super) fn decisions(decisions: &[DecisionCounters]) -> String {
     let rows = decisions.iter().map(|decision| {
         let direction = decision.direction.clone().unwrap_or_default();
@@ -123,7 +123,7 @@ pub(super) fn decisions(decisions: &[DecisionCounters]) -> String {
     table(&["DIRECTION", "VERDICT", "PACKETS", "BYTES", "DECIDED BY"], rows)
 }
 
-/// What rules of chains have matched.
+/// Returns the counters of the rules in chains, by policy.
 pub(super) fn counters(policies: &[Policy]) -> String {
     let mut out = String::new();
     for policy in policies.iter().filter(|policy| policy.counters.as_ref().is_some_and(|rules| !rules.is_empty())) {
@@ -188,7 +188,7 @@ pub(super) fn set(set: &IpSet) -> String {
         }),
         None => {
             out.push_str(
-                "  its members are not told: another program enforces, or eBPF programs, which need no sets\n",
+                "  its members are unknown: another program enforces policy, or eBPF programs, which need no IP sets\n",
             );
         }
     }

@@ -1,5 +1,5 @@
-//! Staged policies put in force where a directory of manifests is the datastore: the manifest is printed, or written in place of
-//! a file that holds nothing else.
+//! Commit of staged policies if the datastore is a directory of manifests: the manifest is printed,
+//! or replaces a file without other objects.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -14,16 +14,16 @@ use tortie_resources::to_yaml;
 use super::{StagedName, as_enforced};
 use crate::Failure;
 
-/// A policy as a file has it.
+/// A policy in a file.
 struct Found {
     file: PathBuf,
     text: String,
-    /// How many objects the file has.
+    /// Number of objects in the file.
     objects: usize,
     object: Value,
 }
 
-/// The manifest of the policy that a staged one becomes, and the file that it belongs in.
+/// Returns the manifest of the enforced policy, and the file of the staged one.
 pub(super) fn manifest(root: &Path, name: &StagedName) -> Result<(PathBuf, String), Failure> {
     let staged = only(root, name, true)?
         .ok_or_else(|| Failure::failed(format!("{} does not exist in {}", name.staged(), root.display())))?;
@@ -32,7 +32,7 @@ pub(super) fn manifest(root: &Path, name: &StagedName) -> Result<(PathBuf, Strin
         "Delete" => {
             let enforced = only(root, name, false)?.map(|found| format!(" and from {}", found.file.display()));
             let (what, file) = (name.enforced(), staged.file.display());
-            let why = format!("{what} is to go: delete it from {file}{}", enforced.unwrap_or_default());
+            let why = format!("{what} is to be deleted: remove it from {file}{}", enforced.unwrap_or_default());
             return Err(Failure::failed(why));
         }
         other => {
@@ -44,11 +44,12 @@ pub(super) fn manifest(root: &Path, name: &StagedName) -> Result<(PathBuf, Strin
     Ok((staged.file, to_yaml(&as_enforced(staged.object, name))))
 }
 
-/// Writes that manifest in one step in place of the file, which must hold the staged policy and nothing else.
+/// Replaces the file, which must hold the staged policy and nothing else, with that manifest in one
+/// step.
 pub(super) fn write(root: &Path, name: &StagedName) -> Result<PathBuf, Failure> {
     let (file, text) = manifest(root, name)?;
     let refused = |why: String| Failure::failed(format!("{}: {why}; nothing has been changed", file.display()));
-    let staged = only(root, name, true)?.ok_or_else(|| refused("is not there any more".to_owned()))?;
+    let staged = only(root, name, true)?.ok_or_else(|| refused(format!("{} no longer exists", name.staged())))?;
     if staged.objects != 1 {
         return Err(refused(format!("has {} objects: write this one by hand, without --write", staged.objects)));
     }
@@ -70,7 +71,7 @@ pub(super) fn write(root: &Path, name: &StagedName) -> Result<PathBuf, Failure> 
     Ok(file)
 }
 
-/// The only definition of the staged policy, or of the enforced one.
+/// Returns the only definition of the staged policy, or of the enforced one.
 fn only(root: &Path, name: &StagedName, is_staged: bool) -> Result<Option<Found>, Failure> {
     let texts = manifest_texts(root, DirAccess::default()).map_err(Failure::io(root.display().to_string()))?;
     let mut all = Vec::new();
@@ -89,7 +90,8 @@ fn only(root: &Path, name: &StagedName, is_staged: bool) -> Result<Option<Found>
     Ok(all.pop())
 }
 
-/// Replaces a file in one step, with the same permissions. What a reader of the directory finds is the one or the other.
+/// Replaces a file in one step, with the same permissions. A reader of the directory finds either
+/// the old file or the new one.
 fn replace(file: &Path, text: &str) -> std::io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("."));
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! What is answered, as data.
+//! Answer to a question, as data.
 
 use serde_json::{Map, Value, json};
 use tortie_analysis::trace::{Connection, Leg};
@@ -13,11 +13,11 @@ use super::view::View;
 /// The answer to a question.
 pub(super) struct Answer<'a> {
     pub(super) connection: &'a Connection,
-    /// The same if all staged policies were in force; `None` where there are none.
+    /// The connection with all staged policies in force; `None` if there are none.
     pub(super) pending: Option<&'a Connection>,
     pub(super) origins: &'a Origins,
     pub(super) policies: &'a View,
-    /// What tables say at each leg; empty if that was not asked.
+    /// Result of the table lookup for each leg; empty without `--tables`.
     pub(super) tables: &'a [LegTable],
 }
 
@@ -35,12 +35,12 @@ fn deciding(connection: &Connection) -> Option<&Leg> {
 }
 
 impl Answer<'_> {
-    /// The leg that counts: the one that denies, else the last one.
+    /// Returns the deciding leg: the one that denies, else the last one.
     pub(super) fn deciding(&self) -> Option<&Leg> {
         deciding(self.connection)
     }
 
-    /// The verdict, and what decides.
+    /// Returns the verdict and the decision.
     pub(super) fn short(&self) -> Map<String, Value> {
         let mut answer = Map::new();
         answer.insert("verdict".into(), verdict(self.connection.verdict()).into());
@@ -50,7 +50,7 @@ impl Answer<'_> {
         answer
     }
 
-    /// All that is known.
+    /// Returns the whole answer as JSON.
     pub(super) fn whole(&self) -> Value {
         let legs = self.connection.legs.iter().enumerate();
         let legs: Vec<Value> = legs.map(|(place, leg)| self.leg(leg, self.tables.get(place))).collect();
@@ -66,7 +66,7 @@ impl Answer<'_> {
         answer.into()
     }
 
-    /// What decides, by its parts; null for those that it does not have.
+    /// Returns the parts of the decision; null for those that it does not have.
     fn decision(&self, leg: Option<&Leg>) -> Map<String, Value> {
         let (mut tier, mut policy, mut profile, mut rule, mut position) =
             (Value::Null, Value::Null, Value::Null, Value::Null, Value::Null);
@@ -148,7 +148,7 @@ impl Answer<'_> {
         rule_value(step, self.written(policy, way, step.index), origin.as_deref())
     }
 
-    /// A rule of a policy as it is in the datastore.
+    /// Returns a rule of a policy in the datastore.
     pub(super) fn written(&self, policy: &PolicyId, way: Direction, index: usize) -> Option<&Rule> {
         let policy = self.policies.policy(policy)?;
         let rules = match way {
@@ -169,7 +169,7 @@ fn rule_value(step: &RuleStep, written: Option<&Rule>, position: Option<&str>) -
     })
 }
 
-/// Why a rule does not match; `None` if it does.
+/// Returns the reason why a rule does not match; `None` if it does.
 pub(super) fn why(outcome: &RuleOutcome, written: Option<&Rule>) -> Option<String> {
     match outcome {
         RuleOutcome::Matched => None,
@@ -180,14 +180,14 @@ pub(super) fn why(outcome: &RuleOutcome, written: Option<&Rule>) -> Option<Strin
 
 fn left_out(what: Unenforceable) -> &'static str {
     match what {
-        Unenforceable::Http => "it asks for what HTTP requests say",
+        Unenforceable::Http => "it matches HTTP requests",
         Unenforceable::ProtocolZero => "it is for protocol 0, which does not exist",
-        Unenforceable::IcmpTypeWithoutProtocol => "it asks for an ICMP type without protocol ICMP or ICMPv6",
-        Unenforceable::IcmpCodeWithoutType => "it asks for an ICMP code without an ICMP type",
-        Unenforceable::PortsWithoutProtocol => "it asks for ports without a protocol that has some",
+        Unenforceable::IcmpTypeWithoutProtocol => "it has an ICMP type without protocol ICMP or ICMPv6",
+        Unenforceable::IcmpCodeWithoutType => "it has an ICMP code without an ICMP type",
+        Unenforceable::PortsWithoutProtocol => "it has ports without a protocol that has ports",
         Unenforceable::EmptyPortRange => "the first port of a range is behind its last",
         Unenforceable::IpSetId => "one of its IP sets has no valid name",
-        _ => "it asks for what this command does not know",
+        _ => "it has a match that this command does not know",
     }
 }
 
@@ -223,6 +223,6 @@ fn mismatch_text(mismatch: &Mismatch, written: Option<&Rule>) -> String {
         Mismatch::ExcludedPort(end) => format!("it excludes the {} port", name(*end)),
         Mismatch::ExcludedNamedPort(end, _) => format!("it excludes the {} port by its name", name(*end)),
         Mismatch::Service(_) => "the destination is no endpoint of its service".to_owned(),
-        _ => "it asks for something else".to_owned(),
+        _ => "another match fails".to_owned(),
     }
 }

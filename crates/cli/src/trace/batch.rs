@@ -1,4 +1,4 @@
-//! Many questions, a line each.
+//! Answers to many questions, a line each.
 
 use std::io::{BufRead, Write};
 
@@ -13,7 +13,7 @@ use super::question::{Line, Question, QuestionError};
 use super::view::{View, ViewError};
 use crate::{Failure, with_causes};
 
-/// Answers each line with one. What is wrong with a question is its answer.
+/// Answers each line with one line. The answer to an invalid question is its error.
 pub(super) fn answer(
     view: &mut View,
     node: Option<&Hostname>,

@@ -1,4 +1,5 @@
-//! Answers to a question that stands for several: about a Service, of its backends; about a network set, of its networks.
+//! Answers to a question about several connections: to the backends of a Service, or from or to the
+//! networks of a network set.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -17,26 +18,26 @@ use super::tables::{LegTable, NodeTables, TablesError, all_agree};
 use super::text;
 use super::view::{View, ViewError};
 
-/// What becomes of one of them, now and if all staged policies were in force.
+/// Results for one member, now and with all staged policies in force.
 struct Asked {
     now: Connection,
     pending: Option<Connection>,
-    /// What tables say, if they were asked.
+    /// Results of the table lookup; empty without `--tables`.
     tables: Vec<LegTable>,
 }
 
 /// The reason why connections cannot be evaluated.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AskError {
-    /// There is no answer about one of them.
+    /// One of them cannot be evaluated.
     #[error(transparent)]
     View(#[from] ViewError),
-    /// Tables cannot be asked about one of them.
+    /// Tables cannot be looked up for one of them.
     #[error(transparent)]
     Tables(#[from] TablesError),
 }
 
-/// What becomes of several connections.
+/// Results for several connections.
 pub(super) struct GroupAnswer<'a> {
     group: Group,
     members: Vec<(Member, Asked)>,
@@ -45,8 +46,8 @@ pub(super) struct GroupAnswer<'a> {
 }
 
 impl<'a> GroupAnswer<'a> {
-    /// Asks about each, and `tables` as well if they are given. A network of which the same is true as of the one around it is
-    /// left out.
+    /// Evaluates each connection, and looks it up in `tables` if they are given. A network with the
+    /// same answer as the one around it is left out.
     pub(super) fn ask(
         view: &'a mut View,
         group: Group,
@@ -70,7 +71,7 @@ impl<'a> GroupAnswer<'a> {
     }
 
     fn leave_out_what_is_said_of_more(&mut self) {
-        // Of each backend by itself, where there are several.
+        // For each backend separately, if there are several.
         let mut told: Vec<(Option<Backend>, Cidr, Value)> = Vec::new();
         let mut keep = Vec::with_capacity(self.members.len());
         for (member, asked) in &self.members {
@@ -93,7 +94,7 @@ impl<'a> GroupAnswer<'a> {
         self.members.retain(|_| keep.next().unwrap_or(true));
     }
 
-    /// Denied if one of them is: some connections fail then.
+    /// Returns deny if one of them is denied, since some connections fail then.
     pub(super) fn verdict(&self) -> Verdict {
         let mut verdicts = self.members.iter().map(|(_, asked)| asked.now.verdict());
         let undecided = verdicts.clone().any(|verdict| verdict == Verdict::Undecided);
@@ -104,12 +105,12 @@ impl<'a> GroupAnswer<'a> {
         }
     }
 
-    /// The cluster that was asked.
+    /// Returns the evaluated cluster.
     pub(super) fn view(&self) -> &View {
         self.policies
     }
 
-    /// What becomes of connections to the backend that has this address and port.
+    /// Returns the connection to the backend with this address and port.
     pub(super) fn connection_to(&self, end: SocketAddr) -> Option<&Connection> {
         let is_meant = |member: &Member| match member {
             Member::Backend(backend) => (backend.address, backend.port) == (end.ip(), end.port()),
@@ -126,7 +127,7 @@ impl<'a> GroupAnswer<'a> {
         Answer { connection: now, pending: pending.as_ref(), origins: self.origins, policies: self.policies, tables }
     }
 
-    /// Whether tables say what was calculated, as far as they were asked.
+    /// Reports whether the looked-up tables agree with the calculation.
     pub(super) fn tables_agree(&self) -> bool {
         self.members.iter().all(|(_, asked)| all_agree(&asked.tables))
     }
@@ -139,7 +140,8 @@ impl<'a> GroupAnswer<'a> {
         }
     }
 
-    /// The verdict and what decides of the first that has this verdict, and how many are denied.
+    /// Returns the verdict of the group, the decision of the first member with this verdict, and
+    /// the number of denied members.
     pub(super) fn short(&self) -> Map<String, Value> {
         let all = self.verdict();
         let first = self.members.iter().find(|(_, asked)| asked.now.verdict() == all);
@@ -156,7 +158,7 @@ impl<'a> GroupAnswer<'a> {
         short
     }
 
-    /// All that is known.
+    /// Returns the whole answer as JSON.
     pub(super) fn whole(&self) -> Value {
         let member = |(member, asked): &(Member, Asked)| {
             let mut value = Map::new();
@@ -198,7 +200,7 @@ impl<'a> GroupAnswer<'a> {
         whole.into()
     }
 
-    /// For people.
+    /// Returns the answer as text.
     pub(super) fn text(&self, verbose: bool) -> String {
         let (all, denied) = (self.members.len(), self.denied());
         let of = match &self.group {

@@ -1,4 +1,4 @@
-//! `tortie trace --live`: the kernel is asked.
+//! `tortie trace --live`: tracing in the kernel.
 
 mod answer;
 mod collect;
@@ -55,39 +55,39 @@ pub(super) use verdict::Agreement;
 use verdict::compare;
 
 const COMMAND: &str = "tortie trace --live";
-/// The NFLOG group that traced packets of iptables-legacy go to.
+/// NFLOG group of the packets that iptables-legacy traces.
 const TRACE_GROUP: u16 = 0;
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Ports that probes come from.
+/// Source ports of probes.
 const PORTS: std::ops::Range<u16> = 50_000..60_000;
 
-/// Whether, and how, to ask the kernel.
+/// Options for tracing in the kernel.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct LiveArgs {
-    /// Ask the kernel of this node as well: send a probe from the pod, or wait for the real flow, and show each chain and rule
-    /// that it passes, with counters. Needs root.
+    /// Trace in the kernel of this node as well: send a probe from the pod, or wait for the real
+    /// flow, and show each chain and rule that it passes, with counters. Needs root.
     #[arg(long, conflicts_with = "batch")]
     pub(super) live: bool,
     /// With --live: send nothing, and wait for the real flow.
     #[arg(long, requires = "live")]
     pub(super) watch: bool,
-    /// With --live: for how many seconds to wait for the real flow.
+    /// With --live: seconds to wait for the real flow.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     wait: u64,
-    /// With --live: the socket of the agent, which is asked what eBPF programs count if they enforce policy; see
-    /// `tortie run --socket`.
+    /// With --live: socket of the agent, which reports the counters of eBPF programs if these
+    /// enforce policy; see `tortie run --socket`.
     #[arg(long, value_name = "FILE", env = "TORTIE_SOCKET", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
-    /// With --live: the directory of the kernel's settings; see `tortie run --proc-sys`.
+    /// With --live: directory of the kernel's settings; see `tortie run --proc-sys`.
     #[arg(long, value_name = "DIR", env = "TORTIE_PROC_SYS", default_value = "/proc/sys")]
     proc_sys: PathBuf,
 }
 
-/// What was calculated.
+/// Calculated connections.
 pub(super) enum Calculated<'a> {
-    /// Of a connection.
+    /// One connection.
     Connection(&'a Connection, &'a View),
-    /// Of connections to a Service.
+    /// Connections to a Service.
     Group(&'a GroupAnswer<'a>),
 }
 
@@ -99,7 +99,7 @@ impl Calculated<'_> {
         }
     }
 
-    /// What was calculated for packets that go there in the end.
+    /// Returns the calculated connection of packets with this final destination.
     fn to(&self, end: Option<SocketAddr>) -> Option<&Connection> {
         match self {
             Self::Connection(connection, _) => Some(connection),
@@ -108,20 +108,20 @@ impl Calculated<'_> {
     }
 }
 
-/// A port to send a probe from, if the user has not named one. Each run takes another one, since connections that the kernel
-/// remembers are not asked about again.
+/// Returns a random source port for a probe, if the user has not named one. Policy is not evaluated
+/// again for a connection with a conntrack entry.
 pub(super) fn source_port() -> u16 {
     let mut random = [0; 2];
     let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
     PORTS.start + u16::from_ne_bytes(random) % (PORTS.end - PORTS.start)
 }
 
-/// Fails, before anything is read, unless the kernel can be asked.
+/// Fails, before anything is read, unless the process has the privileges for tracing.
 pub(super) fn require_privileges() -> Result<(), Failure> {
     capability::require(COMMAND, &[Capability::NetAdmin])
 }
 
-/// Asks the kernel of `node`, which is this one.
+/// Traces the flow in the kernel of `node`, which is this one.
 pub(super) fn ask(
     args: &LiveArgs,
     words: &QuestionArgs,
@@ -148,7 +148,7 @@ pub(super) fn ask(
     let packets = recorder.finish();
     let Some(first) = principal(&packets).and_then(|index| packets.get(index)) else {
         return Err(Failure::failed(match probe {
-            Some(_) => format!("the probe {flow} did not come to the rules of this node: look at routes in the pod"),
+            Some(_) => format!("the probe {flow} did not reach the rules of this node: check the routes in the pod"),
             None => format!("no packet of {flow} came within {} s", args.wait),
         }));
     };
@@ -176,14 +176,14 @@ pub(super) fn ask(
     })
 }
 
-/// A probe, and the network namespace that it is sent in if that is another one.
+/// A probe, and the network namespace in which it is sent, if that is another one.
 struct Sending {
     probe: Probe,
     namespace: Option<File>,
 }
 
 impl Sending {
-    /// The probe of a plan; `None` where the real flow is waited for.
+    /// Returns the probe of a plan; `None` where the real flow is waited for.
     fn of(how: &How, flow: &TracedFlow) -> Result<Option<Self>, Failure> {
         let namespace = match how {
             How::FromPod { interface } => {
@@ -211,7 +211,8 @@ impl Sending {
     }
 }
 
-/// Has the kernel trace the flow while the probe is sent, or the real flow is waited for. Nothing is traced any more at the end.
+/// Traces the flow while the probe is sent, or the real flow is awaited. Tracing is off again at
+/// the end.
 fn trace(
     args: &LiveArgs,
     (flow, how): (&TracedFlow, &How),
@@ -296,13 +297,14 @@ struct NotSent {
 fn not_sent(flow: &TracedFlow, error: io::Error) -> Failure {
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse => ": the source port is in use there, choose another one with --source-port",
-        io::ErrorKind::AddrNotAvailable => ": the pod does not have the address that the datastore says",
+        io::ErrorKind::AddrNotAvailable => ": the pod does not have the address in the datastore",
         _ => "",
     };
     Failure::failed(NotSent { flow: flow.clone(), advice, error })
 }
 
-/// Whose the chains of this node are. Without its parameters nothing is said of that.
+/// Returns the owners of the chains of this node. If the node's parameters are invalid, returns
+/// none, and the reason.
 fn owners(view: &View, node: &Hostname, flow: &TracedFlow) -> (Owners, Option<String>) {
     let known = || -> Result<_, ParametersError> {
         let config = view.config(node)?;

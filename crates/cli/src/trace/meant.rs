@@ -7,9 +7,9 @@ use super::question::Question;
 
 /// The connections that a question stands for.
 pub(super) enum Meant {
-    /// The connection that it names.
+    /// The connection of the question.
     Connection,
-    /// Several connections: their group, and the question about each; at least one.
+    /// Several connections: their group, and a question about each; at least one.
     Group(Group, Vec<(Member, Question)>),
 }
 
@@ -29,7 +29,7 @@ pub(super) enum Group {
     },
 }
 
-/// One of several that a question stands for.
+/// One connection of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Member {
     Backend(Backend),

@@ -1,4 +1,4 @@
-//! What is asked.
+//! Questions about connections.
 
 use std::net::IpAddr;
 
@@ -6,44 +6,45 @@ use serde::Deserialize;
 use tortie_evaluate::{MixedFamilies, Packet, Payload};
 use tortie_model::{Family, Hostname, Protocol, parse_address};
 
-/// The port that connections come from unless something else is said: one that programs are given, not one that they choose.
+/// Default source port, from the dynamic range.
 const SOURCE_PORT: u16 = 50000;
 const UDPLITE: Protocol = Protocol::Number(136);
-/// What ping sends.
+/// ICMP types of an echo request, as ping sends it: IPv4 and IPv6.
 const ECHO_REQUEST: (u8, u8) = (8, 128);
 
 /// A connection, on the command line.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct QuestionArgs {
-    /// Where it comes from: NAMESPACE/POD, node:NAME, hostendpoint:NAME, networkset:[NAMESPACE/]NAME or an address.
+    /// Source: NAMESPACE/POD, node:NAME, hostendpoint:NAME, networkset:[NAMESPACE/]NAME or an
+    /// address.
     #[arg(long, value_name = "PLACE", required_unless_present = "batch")]
     from: Option<String>,
-    /// Where it goes to; also service:NAMESPACE/NAME, or an address of a Service: a cluster address, an external one, one of a
-    /// load balancer, or, with a node port, one of a node.
+    /// Destination: as for --from, or service:NAMESPACE/NAME, or an address of a Service: a cluster
+    /// address, an external one, one of a load balancer, or, with a node port, one of a node.
     #[arg(long, value_name = "PLACE", required_unless_present = "batch")]
     to: Option<String>,
-    /// The port that it goes to.
+    /// Destination port.
     #[arg(long)]
     port: Option<u16>,
-    /// TCP, UDP, SCTP, UDPLite, ICMP, or a number.
+    /// Protocol: TCP, UDP, SCTP, UDPLite, ICMP, or a number.
     #[arg(long, default_value = "tcp")]
     protocol: String,
-    /// The port that it comes from; 50000 if nothing else is said, and with --live any that probes come from.
+    /// Source port; 50000 by default, and with --live a random port of probes.
     #[arg(long)]
     pub(super) source_port: Option<u16>,
-    /// The ICMP type, 8 (128 for IPv6: what ping sends) if nothing else is said.
+    /// ICMP type; by default an echo request, which ping sends: 8, or 128 for IPv6.
     #[arg(long, value_name = "TYPE")]
     icmp_type: Option<u8>,
-    /// The ICMP code.
+    /// ICMP code.
     #[arg(long, value_name = "CODE", default_value_t = 0)]
     icmp_code: u8,
-    /// Between the IPv6 addresses of pods and nodes.
+    /// Use the IPv6 addresses of pods and nodes.
     #[arg(long)]
     ipv6: bool,
 }
 
 impl QuestionArgs {
-    /// The arguments again, for another node.
+    /// Returns the arguments as text, for a command on another node.
     pub(super) fn words(&self) -> String {
         let Self { from, to, port, protocol, source_port, icmp_type, icmp_code, ipv6 } = self;
         let mut words: Vec<String> = Vec::new();
@@ -60,17 +61,17 @@ impl QuestionArgs {
     }
 }
 
-/// An end of a connection, as it is written.
+/// An end of a connection, as written in the question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Address(IpAddr),
     HostEndpoint(String),
-    /// `namespace/name`, or the name of a global one.
+    /// `namespace/name`, or the name of a global network set.
     NetworkSet(String),
     Node(String),
     /// `namespace/name`
     Service(String),
-    /// `namespace/pod`, or whatever else the orchestrator calls a workload.
+    /// `namespace/pod`, or another name of a workload in its orchestrator.
     Workload(String),
 }
 
@@ -87,7 +88,7 @@ impl From<&str> for End {
     }
 }
 
-/// What follows the addresses.
+/// Header fields behind the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
     Ports { protocol: Protocol, source: u16, destination: u16 },
@@ -96,7 +97,7 @@ pub(super) enum Transport {
 }
 
 impl Transport {
-    /// With the type and code of an ICMP message; `None` if it is none and is given some.
+    /// Sets the type and code of an ICMP message; `None` for another protocol with a type or code.
     fn with_icmp(self, icmp_type: Option<u8>, code: u8) -> Option<Self> {
         match self {
             Self::Icmp { .. } => Some(Self::Icmp { icmp_type, code }),
@@ -112,11 +113,11 @@ pub(super) struct Question {
     pub(super) to: End,
     pub(super) family: Family,
     pub(super) transport: Transport,
-    /// The node by which it comes, and what it is sent to there, where the node translates that to what is asked about.
+    /// Node port to which the connection is sent, if a node translates it to the destination.
     pub(super) by_node: Option<NodePort>,
 }
 
-/// A port of a node that is translated to a backend of a Service.
+/// A node port, which the node translates to a backend of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NodePort {
     pub(super) node: Hostname,
@@ -152,7 +153,7 @@ fn source_port() -> u16 {
     SOURCE_PORT
 }
 
-/// The reason why a question makes no sense.
+/// The reason why a question is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum QuestionError {
     #[error("--icmp-type and --icmp-code are for --protocol icmp")]
@@ -173,7 +174,7 @@ pub(super) enum QuestionError {
 
 impl Question {
     pub(super) fn from_args(args: &QuestionArgs) -> Result<Self, QuestionError> {
-        // The parser requires both unless with --batch, which asks otherwise.
+        // The parser requires both unless with --batch, which does not call this.
         let (from, to) = (args.from.as_deref().unwrap_or_default(), args.to.as_deref().unwrap_or_default());
         let source_port = args.source_port.unwrap_or(SOURCE_PORT);
         let transport = transport(&args.protocol, source_port, args.port)?;
@@ -193,7 +194,8 @@ impl Question {
         Self::new(&line.from, &line.to, family, transport)
     }
 
-    /// Addresses say the family; where there are none, it is IPv4 if nothing else is asked for.
+    /// Returns a question. Addresses determine the family; without addresses and a wanted family,
+    /// it is IPv4.
     fn new(from: &str, to: &str, wanted: Option<Family>, transport: Transport) -> Result<Self, QuestionError> {
         let (from, to) = (End::from(from), End::from(to));
         let written = [&from, &to].into_iter().filter_map(|end| match end {
@@ -208,7 +210,7 @@ impl Question {
         Ok(Self { from, to, family, transport, by_node: None })
     }
 
-    /// The same connection from another port, if it comes from one.
+    /// Returns the same connection from another source port, if its protocol has ports.
     pub(super) fn with_source_port(mut self, port: u16) -> Self {
         if let Transport::Ports { source, .. } = &mut self.transport {
             *source = port;
@@ -216,7 +218,7 @@ impl Question {
         self
     }
 
-    /// The first packet of the connection as the node sees it by which it comes.
+    /// Returns the first packet of the connection before the node translates its node port.
     pub(super) fn entering(&self, source: IpAddr, by: &NodePort) -> Result<Packet, MixedFamilies> {
         let transport = match self.transport {
             Transport::Ports { protocol, source, .. } => Transport::Ports { protocol, source, destination: by.port },
@@ -225,7 +227,7 @@ impl Question {
         Self { transport, ..self.clone() }.packet(source, by.address)
     }
 
-    /// The first packet of the connection.
+    /// Returns the first packet of the connection.
     pub(super) fn packet(&self, source: IpAddr, destination: IpAddr) -> Result<Packet, MixedFamilies> {
         match self.transport {
             Transport::Ports { protocol, source: from, destination: to } => {
@@ -240,7 +242,7 @@ impl Question {
     }
 }
 
-/// The protocol, which must have a port exactly if connections of it have one.
+/// Parses the protocol. A port is required for protocols with ports, and invalid for others.
 fn transport(protocol: &str, source: u16, port: Option<u16>) -> Result<Transport, QuestionError> {
     let number = match protocol.to_ascii_lowercase().as_str() {
         "tcp" => Protocol::TCP.number(),

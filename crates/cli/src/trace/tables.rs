@@ -1,4 +1,4 @@
-//! Where tables have the answer, as eBPF programs look it up.
+//! Lookup in tables, as eBPF programs do it.
 
 use std::collections::BTreeMap;
 
@@ -14,27 +14,27 @@ use super::super::decision::verdict;
 use super::super::render::calculate;
 use super::view::View;
 
-/// The tables of nodes, made when they are first asked for.
+/// Tables of nodes, built at the first lookup.
 #[derive(Default)]
 pub(super) struct NodeTables {
     nodes: BTreeMap<Hostname, Description>,
 }
 
-/// The reason why tables cannot be asked.
+/// The reason why tables cannot be looked up.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TablesError {
     /// Tables do not decide there.
     #[error("nothing is known of tables at {0}")]
     Unknown(At),
-    /// The parameters of the node are not right.
+    /// The parameters of the node are invalid.
     #[error(transparent)]
     Parameters(#[from] ParametersError),
-    /// The tables cannot be made.
+    /// The tables cannot be built.
     #[error(transparent)]
     Update(#[from] UpdateError),
 }
 
-/// What tables say where an endpoint on the way is asked.
+/// Result of the table lookup for one leg.
 pub(super) struct LegTable {
     /// `None` if no table has the answer.
     located: Option<Located>,
@@ -42,7 +42,7 @@ pub(super) struct LegTable {
 }
 
 impl NodeTables {
-    /// What tables say at each leg of a connection.
+    /// Looks up each leg of a connection.
     pub(super) fn look_up(
         &mut self,
         view: &View,
@@ -73,7 +73,7 @@ impl NodeTables {
     }
 }
 
-/// What a node is given.
+/// Returns the tables of a node.
 fn describe(view: &View, node: &Hostname) -> Result<Description, TablesError> {
     let config = view.config(node).map_err(ParametersError::from)?;
     let (desired, _) = calculate(&config, node, view.updates());
@@ -82,16 +82,16 @@ fn describe(view: &View, node: &Hostname) -> Result<Description, TablesError> {
     Ok(Description::new(&node, &desired)?)
 }
 
-/// Whether the cell says what was calculated by walking through rules.
+/// Reports whether the cell agrees with the evaluation of the rules.
 fn agrees(cell: (Verdict, &DecidedBy), answer: &Answer) -> bool {
     match &answer.decided_by {
-        // It is asked about what policy allows.
+        // This action is for packets that policy allows.
         DecidedBy::EndpointToHostAction => cell.0 == Verdict::Allow,
         by => cell == (answer.verdict, by),
     }
 }
 
-/// Whether each table says what was calculated.
+/// Reports whether all tables agree with the calculation.
 pub(super) fn all_agree(tables: &[LegTable]) -> bool {
     tables.iter().all(|table| table.agrees)
 }
@@ -114,7 +114,7 @@ impl LegTable {
         })
     }
 
-    /// Lines about it.
+    /// Returns the result as lines of text.
     pub(super) fn text(&self, leg: &Leg) -> String {
         let Some(Located {
             group,

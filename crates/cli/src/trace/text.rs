@@ -1,4 +1,4 @@
-//! What is answered, for people.
+//! Answer to a question, as text.
 
 use std::fmt::Write;
 
@@ -9,7 +9,8 @@ use tortie_model::{Direction, Key};
 use super::super::origin::Origin;
 use super::answer::{Answer, ruling, why};
 
-/// A line if it is denied, and one for each end if it passes; if wanted, all that was looked at.
+/// Returns one line for a denied connection, and one for each end of an allowed one; with
+/// `verbose`, all evaluated policies and rules.
 pub(super) fn text(answer: &Answer<'_>, verbose: bool) -> String {
     let mut out = String::new();
     let legs = &answer.connection.legs;

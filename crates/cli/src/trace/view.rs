@@ -1,4 +1,4 @@
-//! The cluster that is asked about, with the parameters of its nodes.
+//! The evaluated cluster, with the parameters of its nodes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,17 +16,17 @@ use super::super::cluster::{ParametersError, WholeCluster, config_of};
 use super::meant::{Group, Meant, Member};
 use super::question::{End, NodePort, Question, Transport};
 
-/// The cluster. Parameters of a node are looked up when it is first asked.
+/// The evaluated cluster. Parameters of a node are resolved at its first use.
 pub(super) struct View {
     sources: Sources,
     local: Config,
     cluster: Cluster,
     configured: BTreeSet<Hostname>,
-    /// Whether there are staged policies, once that is known.
+    /// Whether there are staged policies; `None` until it is determined.
     has_staged: Option<bool>,
 }
 
-/// An end of a connection that stands for no place.
+/// An end of a connection that names no place.
 #[derive(Debug, thiserror::Error)]
 #[error("{field}")]
 pub(super) struct EndError {
@@ -53,13 +53,13 @@ enum EndReason {
     FromService(String),
     #[error("a service is service:NAMESPACE/NAME, not service:{0}")]
     ServiceName(String),
-    #[error("service {0} is asked for by a port of TCP, UDP or SCTP")]
+    #[error("service {0} needs a port of TCP, UDP or SCTP")]
     ServicePort(NamespacedName),
     #[error("service {service} has no {family} cluster address")]
     ServiceAddress { service: NamespacedName, family: Family },
     #[error(transparent)]
     Service(ServiceError),
-    #[error("{name} has {count} endpoints; ask for an address")]
+    #[error("{name} has {count} endpoints; use an address")]
     SeveralEndpoints { name: String, count: usize },
     #[error("there is no pod {0} that has an address")]
     NoPod(String),
@@ -81,16 +81,16 @@ pub(super) enum ViewError {
     /// No node decides.
     #[error("neither end of the connection is in the cluster")]
     Outside,
-    /// An end stands for no place.
+    /// An end names no place.
     #[error(transparent)]
     End(#[from] EndError),
     /// The ends have addresses of two families.
     #[error(transparent)]
     Packet(#[from] MixedFamilies),
-    /// The way cannot be calculated.
+    /// The path cannot be calculated.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// The parameters of a node are not right.
+    /// The parameters of a node are invalid.
     #[error(transparent)]
     Parameters(#[from] ParametersError),
 }
@@ -111,12 +111,12 @@ impl View {
         }
     }
 
-    /// What becomes of a connection, as far as `node` decides if one is given.
+    /// Evaluates a connection; only the legs on `node`, if one is given.
     pub(super) fn ask(&mut self, question: &Question, node: Option<&Hostname>) -> Result<Connection, ViewError> {
         self.connection(question, node, false)
     }
 
-    /// The same if all staged policies were in force; `None` if there are none.
+    /// Evaluates the connection with all staged policies in force; `None` if there are none.
     pub(super) fn pending(
         &mut self,
         question: &Question,
@@ -162,14 +162,14 @@ impl View {
         Ok(connection)
     }
 
-    /// The first packet of a connection, as policy sees it.
+    /// Returns the first packet of a connection, as policy sees it.
     pub(super) fn packet(&self, question: &Question) -> Result<Packet, ViewError> {
         let (_, source) = self.find("from", &question.from, question.family)?;
         let (_, destination) = self.find("to", &question.to, question.family)?;
         Ok(question.packet(source, destination)?)
     }
 
-    /// What a question comes down to.
+    /// Returns the connections that a question stands for.
     pub(super) fn meant(&self, question: &Question) -> Result<Meant, ViewError> {
         match (&question.from, &question.to) {
             (End::NetworkSet(_), End::NetworkSet(_)) => return Err(ViewError::Outside),
@@ -206,7 +206,8 @@ impl View {
         Ok(Meant::Group(Group::Pairs { set: NetworkSetName::new(name.as_str()), service, port }, pairs))
     }
 
-    /// The Service at the end of a connection and the port of it, and the node by which it is reached if that is by a node port.
+    /// Returns the Service at the end of a connection with its port, and the node port if it is
+    /// reached by one.
     fn meant_service(&self, question: &Question) -> Result<Option<(NamespacedName, u16, Option<NodePort>)>, EndError> {
         let port = match question.transport {
             Transport::Ports { destination, .. } => Some(destination),
@@ -238,14 +239,14 @@ impl View {
         Ok(services.with_address(address).map(|service| (service.clone(), port, None)))
     }
 
-    /// The network set at an end, with the question about each of its networks.
+    /// Returns the network set at an end, with a question about each of its networks.
     fn meant_set(&self, field: &'static str, question: &Question, name: &str) -> Result<Meant, EndError> {
         let networks = self.networks(field, question, name)?;
         let members = networks.map(|(network, question)| (Member::Network(network), question)).collect();
         Ok(Meant::Group(Group::NetworkSet(NetworkSetName::new(name)), members))
     }
 
-    /// The networks of the network set at an end, with the question about each.
+    /// Returns the networks of the network set at an end, with a question about each.
     fn networks<'q>(
         &self,
         field: &'static str,
@@ -267,7 +268,8 @@ impl View {
         }))
     }
 
-    /// The node of a host endpoint, and an address that it expects, or one of the node's.
+    /// Returns the node of a host endpoint, and one of its expected addresses, or else of the
+    /// node's.
     fn find_host_endpoint(&self, field: &'static str, name: &str, family: Family) -> Result<(Place, IpAddr), EndError> {
         let found = self.cluster.objects().find_map(|object| match object {
             Update::HostEndpoint(key, Some(endpoint)) if key.name.as_str() == name => Some((&key.host, endpoint)),
@@ -285,7 +287,7 @@ impl View {
         Ok((Place::Node(host.clone()), address))
     }
 
-    /// Where an end is, and its address.
+    /// Returns the place of an end, and its address.
     pub(super) fn find(&self, field: &'static str, end: &End, family: Family) -> Result<(Place, IpAddr), EndError> {
         match end {
             End::Address(address) => Ok((self.cluster.place_of(*address), *address)),
@@ -310,17 +312,16 @@ impl View {
         }
     }
 
-    /// What has an address.
+    /// Returns the place that has an address.
     pub(super) fn place(&self, address: IpAddr) -> Place {
         self.cluster.place_of(address)
     }
 
-    /// A workload.
     pub(super) fn workload(&self, key: &WorkloadEndpointKey) -> Option<&WorkloadEndpoint> {
         self.cluster.workload(key)
     }
 
-    /// The address by which a Service is asked for.
+    /// Returns the address of a Service in a question.
     pub(super) fn service_address(
         &self,
         to: &End,
@@ -341,17 +342,17 @@ impl View {
         found.ok_or_else(|| EndReason::ServiceAddress { service: service.clone(), family }.of("to"))
     }
 
-    /// All objects.
+    /// Returns all objects.
     pub(super) fn updates(&self) -> Vec<Update> {
         self.cluster.objects().cloned().collect()
     }
 
-    /// The parameters of a node.
+    /// Returns the parameters of a node.
     pub(super) fn config(&self, host: &Hostname) -> Result<Config, ConfigError> {
         config_of(&self.sources, &self.local, self.cluster.objects(), host)
     }
 
-    /// The name of this node: what the operator says, `FelixHostname`, or the machine's.
+    /// Returns the name of this node: the given one, `FelixHostname`, or the machine's.
     pub(super) fn this_node(&self, given: Option<&Hostname>) -> Result<Hostname, ConfigError> {
         let resolved = self.sources.resolve()?;
         Ok(tortie_node::machine::hostname(given.map(Hostname::as_str), &resolved.config))
@@ -369,7 +370,7 @@ impl View {
         }
     }
 
-    /// Looks up the parameters of a place's node, if that has not been done.
+    /// Resolves the parameters of a place's node, at its first use.
     fn configure(&mut self, place: &Place) -> Result<(), ParametersError> {
         let host = match place {
             Place::Workload(key) => Hostname::new(key.host()),

@@ -4,7 +4,8 @@ fn candidate(address: &str, node: Option<&str>) -> Candidate {
     Candidate { address: address.to_owned(), node: node.map(str::to_owned) }
 }
 
-/// A node that encrypts, whose device and published key agree, with one server on another node whose key it knows.
+/// Returns a node that encrypts, whose device and published key agree, with one server on another
+/// node whose key it knows.
 fn healthy() -> Facts {
     Facts {
         node: "n1".into(),
@@ -65,7 +66,7 @@ fn another_key_than_the_published_one_is_removed() {
     assert_eq!(facts.next(), Step::Connect(healthy().candidates));
 }
 
-/// Whoever keeps the device as it should be is about to put these right.
+/// After the first connection, the engine corrects these by itself.
 #[test]
 fn after_the_start_only_what_cuts_off_is_removed() {
     let running = || Facts { is_start: false, ..healthy() };

@@ -1,4 +1,4 @@
-//! What is answered.
+//! Answer of `tortie trace --live`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,11 +16,11 @@ use super::programs::Programs;
 use super::steps::{ChainName, Out, Packet, RuleName, Step, Way, What, principal};
 use super::verdict::{Agreement, Decision, Fate, describe};
 
-/// What the kernel says about a flow.
+/// Report of the kernel on a flow.
 pub(in super::super) struct LiveAnswer {
     pub(super) node: Hostname,
     pub(super) flow: TracedFlow,
-    /// What came back to the probe, if one was sent.
+    /// Answer to the probe, if one was sent.
     pub(super) probe: Option<ProbeAnswer>,
     pub(super) packets: Vec<Packet>,
     pub(super) rules: Rules,
@@ -28,23 +28,23 @@ pub(in super::super) struct LiveAnswer {
     /// Names of interfaces by their indexes.
     pub(super) interfaces: BTreeMap<u32, String>,
     pub(in super::super) agreement: Agreement,
-    /// What eBPF programs counted meanwhile, if they enforce policy.
+    /// Counts of eBPF programs during the trace, if they enforce policy.
     pub(super) programs: Option<Programs>,
     pub(super) lost: u64,
     pub(super) unreadable: u64,
     pub(super) left_out: usize,
-    /// What could not be found out, and what is to be done elsewhere.
+    /// Facts that could not be determined, and steps for other nodes.
     pub(super) notes: Vec<String>,
 }
 
 impl LiveAnswer {
-    /// The packets that are shown: the one that is answered about, and its answer.
+    /// Returns the packets that are shown: the one that the answer is about, and its reply.
     fn shown(&self) -> impl Iterator<Item = &Packet> {
         let rest = principal(&self.packets).and_then(|first| self.packets.get(first..)).unwrap_or_default();
         rest.first().into_iter().chain(rest.iter().find(|packet| packet.way == Way::Back))
     }
 
-    /// Everything.
+    /// Returns the whole answer as JSON.
     pub(in super::super) fn whole(&self) -> Value {
         let packets: Vec<Value> = self.packets.iter().map(|packet| self.packet(packet)).collect();
         let (agreement, why) = match &self.agreement {
@@ -125,7 +125,7 @@ impl LiveAnswer {
         value.into()
     }
 
-    /// Whose chain, and which of its rules, a step is in.
+    /// Returns the owner of a step's chain, and its rule in the policy or profile.
     fn belongs(&self, step: &Step) -> Option<Decision> {
         let chain = self.owners.of(step.chain.chain())?;
         let rule = self.rules.rule(step).zip(self.rules.length(&step.chain));
@@ -137,7 +137,7 @@ impl LiveAnswer {
         self.interfaces.get(&index).cloned().unwrap_or_else(|| format!("interface {index}"))
     }
 
-    /// For people.
+    /// Returns the answer as text.
     pub(in super::super) fn text(&self) -> String {
         let mut out = format!("in the kernel of {}: {}\n", self.node, self.flow);
         if let Some(answer) = &self.probe {
@@ -218,8 +218,8 @@ impl LiveAnswer {
                     None => format!("{} {}", index + 1, rule.text),
                 },
                 (Some((index, None)), _) => format!("{} (not listed as it was when the packet met it)", index + 1),
-                (None, RuleName::Handle(handle)) => format!("rule with handle {handle}, which is not there any more"),
-                (None, RuleName::Number(number)) => format!("{number} (not there any more)"),
+                (None, RuleName::Handle(handle)) => format!("rule with handle {handle}, which no longer exists"),
+                (None, RuleName::Number(number)) => format!("{number} (no longer exists)"),
             },
         };
         if matches!(step.what, What::Rule(..))
@@ -232,7 +232,7 @@ impl LiveAnswer {
     }
 }
 
-/// A rule without the comment by which it is known again.
+/// Returns a rule without the comment that identifies it.
 fn without_hash(rule: &str) -> String {
     const BEGIN: &str = "-m comment --comment \"cali:";
     let Some((before, rest)) = rule.split_once(BEGIN) else { return rule.to_owned() };

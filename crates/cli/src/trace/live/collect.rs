@@ -1,4 +1,4 @@
-//! Hearing of traced packets until there is enough to answer.
+//! Reception of trace messages until they are sufficient for an answer.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,45 +14,45 @@ use super::legacy::LegacyStep;
 use super::probe::ProbeAnswer;
 use super::steps::{Packet, Recorder, Way};
 
-/// How often it is looked whether there is enough.
+/// Interval between checks whether the trace is complete.
 const TICK: Duration = Duration::from_millis(20);
-/// When nothing has come for so long, nothing more is on its way.
+/// Silence after which no more messages are expected.
 const QUIET: Duration = Duration::from_millis(150);
-/// For how long an answer to the real flow is waited for.
+/// Time limit of the answer to the real flow.
 const ANSWER: Duration = Duration::from_secs(1);
-/// For how long packets of a connection that was there before are passed over, in case that another one is opened.
+/// Time for which packets of an existing connection are ignored, as a new connection may follow.
 const ANOTHER: Duration = Duration::from_secs(3);
 
-/// What is listened to.
+/// Sockets that receive the kernel's messages.
 pub(super) struct Listeners {
     pub(super) nftrace: Nftrace,
-    /// For iptables-legacy, where that is in use.
+    /// Messages of iptables-legacy, if it is in use.
     pub(super) nflog: Option<Nflog>,
 }
 
-/// What sends packets.
+/// Sender of the packets.
 pub(super) enum Sender<'a> {
-    /// A probe, whose answer comes here, and which ends when it is told to.
+    /// A probe, with the channel of its answer and its stop signal.
     Probe(&'a Receiver<io::Result<ProbeAnswer>>, &'a Stop),
-    /// Somebody else, within this time.
+    /// Another process, within this time.
     Others(Duration),
 }
 
-/// What was heard.
+/// Outcome of a trace, besides the recorded packets.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    /// What came back to the probe.
+    /// Answer to the probe.
     pub(super) answer: Option<io::Result<ProbeAnswer>>,
-    /// How many messages the kernel has dropped, as far as that is known.
+    /// Number of messages that the kernel has dropped, as far as it is known.
     pub(super) lost: u64,
-    /// How many were not understood.
+    /// Number of messages that could not be parsed.
     pub(super) unreadable: u64,
-    /// Whether it ended because the program is to end.
+    /// Whether a signal ended the reception.
     pub(super) is_interrupted: bool,
 }
 
 impl Listeners {
-    /// Listens until there is enough.
+    /// Receives messages until they are sufficient.
     ///
     /// # Errors
     /// If the kernel cannot be listened to.
@@ -131,7 +131,7 @@ impl Listeners {
         let mut waited = vec![PollFd::from_borrowed_fd(self.nftrace.as_fd(), PollFlags::IN)];
         waited.extend(self.nflog.iter().map(|nflog| PollFd::from_borrowed_fd(nflog.as_fd(), PollFlags::IN)));
         waited.extend(stop.descriptor().map(|stop| PollFd::from_borrowed_fd(stop, PollFlags::IN)));
-        // What cannot be waited for is looked at again all the same.
+        // If polling fails, the sockets are read again after a pause.
         if poll_for(&mut waited, TICK).is_err() {
             std::thread::sleep(TICK);
         }

@@ -1,4 +1,4 @@
-//! The flow that is traced, in addresses.
+//! The traced flow, as addresses.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -11,33 +11,33 @@ use super::steps::Source;
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
-/// Requests of ICMP, of either family, with what answers them.
+/// ICMP request types of both families, each with the type of its reply.
 const ANSWERS: [(u8, u8); 5] = [(8, 0), (13, 14), (15, 16), (17, 18), (128, 129)];
 
-/// What follows the addresses.
+/// Header fields behind the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Behind {
-    /// Ports; that of the source if it is known.
+    /// Ports; the source port if it is known.
     Ports { source: Option<u16>, destination: u16 },
     /// An ICMP message; its id if it is known.
     Icmp { icmp_type: u8, code: u8, id: Option<u16> },
-    /// Nothing that is looked at.
+    /// No fields that are compared.
     Other,
 }
 
-/// The flow that is traced.
+/// The traced flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TracedFlow {
     pub(super) source: IpAddr,
     pub(super) destination: IpAddr,
     pub(super) protocol: u8,
     pub(super) behind: Behind,
-    /// What answers for the destination, if that is a Service.
+    /// Backends of the destination, if that is a Service.
     pub(super) backends: Vec<SocketAddr>,
 }
 
 impl TracedFlow {
-    /// The flow of a question. `mark` is the port, or the id, that it comes from, if that is known.
+    /// Returns the flow of a question. `mark` is its source port, or its ICMP id, if it is known.
     pub(super) fn new(
         transport: question::Transport,
         source: IpAddr,
@@ -63,7 +63,7 @@ impl TracedFlow {
         Family::of(self.source)
     }
 
-    /// Where it comes from.
+    /// Returns the source of the packets.
     pub(super) fn from(&self) -> Source {
         let port = match self.behind {
             Behind::Ports { source, .. } => source,
@@ -72,7 +72,8 @@ impl TracedFlow {
         Source { address: self.source, port }
     }
 
-    /// Its packets in both directions, before and behind the translation of a Service's address.
+    /// Returns filters for its packets in both directions, before and after the translation of a
+    /// Service's address.
     pub(super) fn filters(&self) -> Vec<Filter> {
         let mut ends = vec![(self.destination, self.behind)];
         if let Behind::Ports { source, .. } = self.behind {

@@ -1,8 +1,8 @@
-//! What iptables-legacy logs of traced packets.
+//! Log messages of iptables-legacy about traced packets.
 
 use super::steps::{RuleName, What};
 
-/// One thing that happened to a packet in iptables-legacy.
+/// A step of a packet in iptables-legacy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LegacyStep {
     pub(super) table: String,
@@ -11,9 +11,10 @@ pub(super) struct LegacyStep {
 }
 
 impl LegacyStep {
-    /// Reads the prefix of such a line, `TRACE: filter:cali-FORWARD:rule:3 `; `None` for what others log.
+    /// Parses the prefix of such a message, `TRACE: filter:cali-FORWARD:rule:3 `; `None` for any
+    /// other prefix.
     pub(super) fn parse(prefix: &str) -> Option<Self> {
-        // Names of chains may have colons in them.
+        // Chain names may contain colons.
         let (table, rest) = prefix.strip_prefix("TRACE: ")?.trim_end().split_once(':')?;
         let (rest, number) = rest.rsplit_once(':')?;
         let (chain, kind) = rest.rsplit_once(':')?;

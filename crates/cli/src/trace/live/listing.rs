@@ -9,21 +9,21 @@ use super::steps::{ChainName, RuleName, Step, What};
 /// A rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RuleText {
-    /// As its program lists it.
+    /// Text, as the program lists it.
     pub(super) text: String,
-    /// How many packets have matched it, and their bytes; not known of some rules of nftables.
+    /// Packets and bytes that have matched the rule; unknown for some nftables rules.
     pub(super) counters: Option<(u64, u64)>,
 }
 
 impl RuleText {
-    /// What a rule of iptables does with packets that it matches.
+    /// Returns the target of an iptables rule.
     pub(super) fn target(&self) -> Option<&str> {
         let mut words = self.text.split(' ').skip_while(|word| !matches!(*word, "-j" | "-g"));
         words.nth(1)
     }
 }
 
-/// What a program for iptables lists.
+/// Chains and rules that an iptables program lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     /// By table and chain.
@@ -37,7 +37,7 @@ struct ListedChain {
 }
 
 impl Listing {
-    /// Reads what `iptables-save -c` prints.
+    /// Parses the output of `iptables-save -c`.
     pub(super) fn parse(text: &str) -> Self {
         let (mut listing, mut table) = (Self::default(), "");
         for line in text.lines() {
@@ -56,12 +56,12 @@ impl Listing {
         listing
     }
 
-    /// Whether anything is done to packets.
+    /// Reports whether the rules or chain policies affect packets.
     pub(super) fn has_effect(&self) -> bool {
         self.chains.values().any(|chain| !chain.rules.is_empty() || chain.policy == "DROP")
     }
 
-    /// Whether there is nothing, or nothing could be listed.
+    /// Reports whether there are no chains, or none could be listed.
     pub(super) fn is_empty(&self) -> bool {
         self.chains.is_empty()
     }
@@ -75,11 +75,12 @@ impl Listing {
     }
 }
 
-/// The rules that `nft -a list table` prints, by their handles.
+/// Parses the rules in the output of `nft -a list table`, by their handles.
 pub(super) fn nft_rules(text: &str) -> BTreeMap<u64, RuleText> {
     let mut rules = BTreeMap::new();
     for line in text.lines() {
-        // Other lines are set elements and closing braces; tables, chains and sets have handles as well, before a brace.
+        // Other lines are set elements and closing braces. Tables, chains and sets have handles as
+        // well, before a brace.
         let Some((rule, handle)) = line.rsplit_once(" # handle ") else { continue };
         let Ok(handle) = handle.trim().parse() else { continue };
         if rule.ends_with('{') {
@@ -99,7 +100,7 @@ fn nft_counters(rule: &str) -> Option<(u64, u64)> {
     Some((packets, bytes))
 }
 
-/// Whether a chain is in a table of iptables-nft.
+/// Reports whether a chain is in an iptables-nft table.
 pub(super) fn is_of_iptables(chain: &Chain) -> bool {
     let is_table = matches!(chain.table.as_str(), "raw" | "mangle" | "nat" | "filter" | "security");
     is_table && chain.family != NFPROTO_INET
@@ -108,20 +109,21 @@ pub(super) fn is_of_iptables(chain: &Chain) -> bool {
 /// All rules that packets may have met.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rules {
-    /// Of iptables-legacy, while packets were traced.
+    /// iptables-legacy rules after the trace.
     pub(super) legacy: Listing,
-    /// The same, before.
+    /// iptables-legacy rules before the trace.
     pub(super) legacy_before: Listing,
-    /// Of iptables-nft.
+    /// iptables-nft rules.
     pub(super) nft: Listing,
-    /// The rules of nftables, in order.
+    /// Handles of the nftables rules, in order.
     pub(super) handles: Handles,
-    /// What `nft` lists of tables that are not those of iptables.
+    /// Native nftables rules, in tables other than those of iptables, as `nft` lists them.
     pub(super) native: BTreeMap<Chain, BTreeMap<u64, RuleText>>,
 }
 
 impl Rules {
-    /// The rule of a step, with its place in its chain, from 0; `None` if there is no rule, or it is not there any more.
+    /// Returns the rule of a step, with its place in its chain, from 0; `None` if there is no rule,
+    /// or it no longer exists.
     pub(super) fn rule(&self, step: &Step) -> Option<(usize, Option<&RuleText>)> {
         let What::Rule(rule, _) = &step.what else { return None };
         let (index, listing) = match (&step.chain, rule) {
@@ -131,7 +133,7 @@ impl Rules {
                 if let Some(text) = self.native.get(chain).and_then(|rules| rules.get(handle)) {
                     return Some((index, Some(text)));
                 }
-                // As many rules are listed as there are, or something has changed in between.
+                // A different number of listed rules means that the chain has changed in between.
                 let listed = self.nft.get(&chain.table, &chain.name).filter(|_| is_of_iptables(chain));
                 (index, listed.filter(|listed| listed.rules.len() == handles.len()))
             }
@@ -149,7 +151,7 @@ impl Rules {
         Some((index, listing.and_then(|listed| listed.rules.get(index))))
     }
 
-    /// How many rules a chain has.
+    /// Returns the number of rules in a chain.
     pub(super) fn length(&self, chain: &ChainName) -> Option<usize> {
         match chain {
             ChainName::Nft(chain) => self.handles.get(chain).map(Vec::len),
@@ -157,18 +159,18 @@ impl Rules {
         }
     }
 
-    /// Whether a step is the end of a chain that has no rules and drops nothing.
+    /// Reports whether a step is the end of a chain without rules that drops nothing.
     pub(super) fn is_idle(&self, step: &Step) -> bool {
         let is_policy = matches!(step.what, What::Policy(_));
         is_policy && !self.ends(step) && self.length(&step.chain).unwrap_or_default() == 0
     }
 
-    /// The policy of a chain of iptables-legacy.
+    /// Returns the policy of an iptables-legacy chain.
     pub(super) fn policy(&self, chain: &ChainName) -> Option<&str> {
         self.legacy.get(chain.table(), chain.chain()).map(|listed| listed.policy.as_str())
     }
 
-    /// Whether the packet ends in a step, as far as that is known.
+    /// Reports whether a step is known to end the packet.
     pub(super) fn ends(&self, step: &Step) -> bool {
         match (&step.what, step.verdict()) {
             (_, Some(verdict)) => *verdict == Verdict::Drop,

@@ -14,17 +14,17 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use tortie_linux::netlink::{Netlink, NetlinkError};
 
-/// Where namespaces with a name are.
+/// Directory of the named network namespaces.
 const NAMED: &str = "/var/run/netns";
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The reason why the network namespace of a pod cannot be entered.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NamespaceError {
-    /// The kernel cannot be asked.
+    /// The kernel cannot be queried.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// Nothing leads to it.
+    /// The namespace is not found.
     #[error(
         "the network namespace of the pod is not found: neither a process that is seen here nor {NAMED} leads to it. Run \
          this outside of a container (or in one that sees all processes), or wait for the real flow with --watch"
@@ -32,7 +32,8 @@ pub(super) enum NamespaceError {
     NotFound,
 }
 
-/// The namespace that the other end of an interface of this node is in; where it has none, that which has the address.
+/// Returns the namespace of the other end of an interface of this node, or else the one that has
+/// the address.
 ///
 /// # Errors
 /// If it is not found, with the advice.
@@ -49,7 +50,7 @@ pub(super) fn of_pod(interface: Option<&str>, address: IpAddr) -> Result<File, N
     found.ok_or(NamespaceError::NotFound)
 }
 
-/// All other network namespaces that processes are in, or that have a name, each once.
+/// Returns all other network namespaces with processes or names, each once.
 fn others() -> impl Iterator<Item = File> {
     let listed = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_process = |path: &PathBuf| {
@@ -68,7 +69,7 @@ fn identity(metadata: &fs::Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// Does something on a thread of its own in a network namespace.
+/// Runs a function in a network namespace, on a separate thread.
 ///
 /// # Errors
 /// If it cannot be entered.

@@ -1,4 +1,4 @@
-//! Who is told of packets that iptables-legacy traces (`net.netfilter.nf_log`).
+//! Logger of packets that iptables-legacy traces (`net.netfilter.nf_log`).
 
 use std::fs;
 use std::io;
@@ -12,10 +12,11 @@ use super::super::super::Failure;
 
 const NFLOG: &str = "nfnetlink_log";
 
-/// Has traced packets of a family told by NFLOG, in group 0, until it is dropped.
+/// Sends the traced packets of a family to NFLOG group 0 until it is dropped.
 #[derive(Debug)]
 pub(super) struct NfLog {
-    /// Puts back what was there once its standard input ends, as it does whatever becomes of this process.
+    /// Process that restores the previous logger when its standard input ends, even if this process
+    /// is killed.
     guard: Option<Child>,
 }
 
@@ -35,7 +36,7 @@ impl NfLog {
         }
         let mut guard = Command::new("sh");
         guard.args(["-c", "read -r _; echo \"$1\" >\"$2\"", "sh", before.trim()]).arg(&path);
-        // Ctrl-C is for this process alone.
+        // Ctrl-C must end this process only.
         guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let guard = Self { guard: Some(guard.spawn().map_err(Failure::io("sh"))?) };
         fs::write(&path, NFLOG).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Whose the chains are that a packet passes.
+//! Owners of the chains that a packet passes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tortie_model::{Direction, Family, PolicyId, ProfileName, RuleAction, Workloa
 use tortie_rules::names::{EndpointChain, endpoint_chain, policy_chain, profile_chain};
 use tortie_rules::{Renderer, RulesConfig};
 
-/// Whose a chain is.
+/// Owner of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Policy(PolicyId),
@@ -21,7 +21,7 @@ pub(super) enum Owner {
 pub(super) struct OwnedChain {
     pub(super) owner: Owner,
     pub(super) direction: Direction,
-    /// What the chain is made from; nothing for workloads.
+    /// Rules from which the chain is rendered; empty for workloads.
     rules: Rules,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Owners {
 
 impl Owners {
     pub(super) fn new(desired: &[DesiredUpdate], config: &RulesConfig, family: Family) -> Self {
-        // The agent may be told otherwise than this program.
+        // The agent may have another setting of flow logs than this program.
         let renderers = [false, true].map(|flow_logs| Renderer::new(RulesConfig { flow_logs, ..config.clone() }));
         let mut owners = Self { chains: BTreeMap::new(), renderers, family };
         for update in desired {
@@ -55,7 +55,8 @@ impl Owners {
         owners
     }
 
-    /// The chains of an owner of rules for both directions, inbound ones first.
+    /// Adds the chains of an owner with rules for both directions; `rules` has the inbound ones
+    /// first.
     fn add(&mut self, owner: &Owner, rules: [&Rules; 2], name: impl Fn(Direction) -> String) {
         for (direction, rules) in [Direction::Ingress, Direction::Egress].into_iter().zip(rules) {
             let chain = OwnedChain { owner: owner.clone(), direction, rules: rules.clone() };
@@ -76,22 +77,25 @@ impl Owners {
         });
     }
 
-    /// Whose a chain is.
+    /// Returns the owner of a chain, if it is known.
     pub(super) fn of(&self, chain: &str) -> Option<&OwnedChain> {
         self.chains.get(chain)
     }
 
-    /// Which rule of a policy or profile a rule of the kernel was made from: the one at `index` of a chain that has `length`.
-    /// `None` if the chain was made from other rules than those that are known here.
+    /// Returns the index of the policy or profile rule from which a kernel rule was rendered: the
+    /// one at `index` of a chain with `length` rules. Returns `None` if the chain was rendered from
+    /// other rules than those known here.
     pub(super) fn rule(&self, chain: &OwnedChain, index: usize, length: usize) -> Option<usize> {
         let is_profile = matches!(chain.owner, Owner::Profile(_));
-        // These chains begin with a rule that is of none of them.
+        // The chain of a profile with pass rules begins with a kernel rule that belongs to none of
+        // them.
         if index >= length || is_profile && chain.rules.iter().any(|rule| rule.action() == RuleAction::NextTier) {
             return None;
         }
         let is_meant = |renderer: &&Renderer| self.length(renderer, chain, 0) == Some(length);
         let renderer = self.renderers.iter().find(is_meant)?;
-        // A chain of the last rules alone is the end of the whole: where does the first rule begin that is behind `index`?
+        // The chain of the last policy rules is the end of the whole chain. The search finds the
+        // last policy rule that begins at or before `index`.
         let (mut known, mut behind) = (0, chain.rules.len());
         while known + 1 < behind {
             let middle = usize::midpoint(known, behind);
@@ -105,7 +109,7 @@ impl Owners {
         (known < behind).then_some(known)
     }
 
-    /// How long the chain of all rules but the first ones is.
+    /// Returns the length of the chain that is rendered from all rules but the first ones.
     fn length(&self, renderer: &Renderer, chain: &OwnedChain, first: usize) -> Option<usize> {
         let rest = rest(&chain.rules, first)?;
         let (inbound, outbound) = match chain.direction {
@@ -124,7 +128,7 @@ impl Owners {
             Direction::Ingress => chains.inbound,
             Direction::Egress => chains.outbound,
         };
-        // A chain without rules still says whose it is.
+        // A chain without rules has a comment that names its owner.
         Some(rendered.rules.iter().filter(|rule| rule.action.is_some()).count())
     }
 }

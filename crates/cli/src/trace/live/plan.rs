@@ -1,4 +1,4 @@
-//! Who sends the packets that are traced, and what is to be done on other nodes.
+//! Sender of the traced packets, and steps for other nodes.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -12,30 +12,30 @@ use super::super::view::{View, ViewError};
 use super::flow::TracedFlow;
 use super::probe::Probe;
 
-/// How many of a Service's backends are told apart from other traffic.
+/// Maximum number of a Service's backends whose packets are traced.
 const MOST_BACKENDS: usize = 100;
 
-/// What is to be done.
+/// Plan of a trace.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) flow: TracedFlow,
     pub(super) how: How,
-    /// What is to be said with the answer.
+    /// Notes to print with the answer.
     pub(super) notes: Vec<String>,
 }
 
-/// Who sends packets.
+/// Sender of the packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum How {
     /// A probe, from a pod with this interface on the node.
     FromPod { interface: Option<String> },
     /// A probe, from the node itself.
     FromNode,
-    /// Somebody else; what is asked of them follows the name of the flow.
+    /// Another process. `request` asks the user to start it; it is printed after the flow.
     Watch { request: String },
 }
 
-/// The reason why the kernel of this node cannot be asked about a flow.
+/// The reason why a flow cannot be traced on this node.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PlanError {
     /// The flow is unknown.
@@ -44,9 +44,9 @@ pub(super) enum PlanError {
     /// There are many flows.
     #[error("network set {0} has many addresses")]
     ManyAddresses(NetworkSetName),
-    /// Nothing of the flow is to be seen on this node.
+    /// The flow does not pass this node.
     #[error(
-        "neither end is on this node, {node}, but on {others}: run this there, or say by --node how this node is called"
+        "neither end is on this node, {node}, but on {others}: run this there, or give the name of this node with --node"
     )]
     Elsewhere {
         /// This node.
@@ -93,7 +93,7 @@ impl Plan {
             if !elsewhere.is_empty() {
                 let nodes = elsewhere.join(", ");
                 notes.push(format!(
-                    "the other end is on {nodes}: to see what becomes of the packets there, run this there first, then this \
+                    "the other end is on {nodes}: to trace the packets there as well, run this there first, then this \
                      command again: {}",
                     command(" --watch")
                 ));
@@ -108,16 +108,16 @@ impl Plan {
             return Ok(Self { flow: probe, how, notes });
         }
         let request = match node_of(&from) {
-            _ if is_source && !watch => "; probes of this protocol are not sent, let it send now".to_owned(),
+            _ if is_source && !watch => "; probes of this protocol cannot be sent, start the flow now".to_owned(),
             Some(other) if !is_source => format!("; to send a probe, run this on {other} now: {}", command("")),
-            _ => "; let it connect now".to_owned(),
+            _ => "; start the flow now".to_owned(),
         };
         let flow = TracedFlow::new(question.transport, source, destination, words.source_port, backends);
         Ok(Self { flow, how: How::Watch { request }, notes })
     }
 }
 
-/// The address that the flow goes to, and the backends that answer for it if it is that of a Service.
+/// Returns the destination address of the flow, and the backends if it is that of a Service.
 fn destination(
     question: &Question,
     view: &View,

@@ -1,4 +1,4 @@
-//! A probe: the first packet of a connection, and what comes back. No data are sent.
+//! A probe: the first packet of a connection, and its answer. No data are sent.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,11 +16,11 @@ use tortie_linux::stop::{Stop, poll_for};
 use super::flow::Behind;
 use super::probe_packet::{echo, is_echo_reply, is_sctp_answer, sctp_init, without_ipv4_header};
 
-/// For how long an answer is waited for: a SYN that is lost is sent again after a second.
+/// Time limit of the answer. A lost SYN is sent again after a second.
 const PATIENCE: Duration = Duration::from_secs(3);
 const UDPLITE: u8 = 136;
 
-/// What to send.
+/// Packet to send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
     pub(super) source: SocketAddr,
@@ -29,19 +29,19 @@ pub(super) struct Probe {
     pub(super) behind: Behind,
 }
 
-/// What came back.
+/// Answer to a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ProbeAnswer {
-    /// What an open port answers.
+    /// Answer of an open port.
     Answered,
     /// A refusal.
     Refused(String),
-    /// Nothing in time.
+    /// No answer in time.
     Silent,
 }
 
 impl Probe {
-    /// Whether a probe of this protocol can be sent.
+    /// Reports whether a probe of this protocol can be sent.
     pub(super) fn is_possible(protocol: u8, behind: Behind) -> bool {
         match behind {
             Behind::Ports { .. } => matches!(protocol, 6 | 17 | 132 | UDPLITE),
@@ -50,7 +50,8 @@ impl Probe {
         }
     }
 
-    /// Sends it in the network namespace of this thread, and waits for the answer, or until it is told to end.
+    /// Sends the packet in the network namespace of this thread. Waits for the answer, or until it
+    /// is stopped.
     ///
     /// # Errors
     /// If it cannot be sent.
@@ -94,7 +95,7 @@ impl Probe {
 
     fn tcp(&self, stop: &Stop, end: Instant) -> io::Result<ProbeAnswer> {
         let socket = self.open(SocketType::STREAM, ipproto::TCP, true)?;
-        // Closing by reset leaves nothing behind at either end.
+        // A reset closes the connection at both ends without a state that lingers.
         sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
         match connect(&socket, &self.target) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
@@ -103,7 +104,7 @@ impl Probe {
         while wait(&socket, PollFlags::OUT, stop, end)? {
             match sockopt::socket_error(&socket)? {
                 Err(error) => return refused(error),
-                // Woken by something else, it would not be connected.
+                // After a spurious event the socket is not connected.
                 Ok(()) if rustix::net::getpeername(&socket).is_ok() => return Ok(ProbeAnswer::Answered),
                 Ok(()) => {}
             }
@@ -111,7 +112,7 @@ impl Probe {
         Ok(ProbeAnswer::Silent)
     }
 
-    /// Sends a packet, and waits until one comes that is an answer.
+    /// Sends a packet, and waits for its answer.
     fn exchange(
         &self,
         socket: &OwnedFd,
@@ -141,7 +142,8 @@ impl Probe {
     }
 }
 
-/// What the network answers to a packet comes as an error; others mean that none was sent.
+/// Converts an error into an answer if it reports that the packet was refused or lost; any other
+/// error means that none was sent.
 fn refused(error: Errno) -> io::Result<ProbeAnswer> {
     match error {
         Errno::CONNREFUSED
@@ -155,7 +157,7 @@ fn refused(error: Errno) -> io::Result<ProbeAnswer> {
     }
 }
 
-/// Whether something has happened to the socket before the end.
+/// Waits for an event of the socket; returns false at the end or when stopped.
 fn wait(socket: &OwnedFd, flags: PollFlags, stop: &Stop, end: Instant) -> io::Result<bool> {
     loop {
         let left = end.saturating_duration_since(Instant::now());

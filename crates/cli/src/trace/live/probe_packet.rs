@@ -1,6 +1,7 @@
-//! Packets of probes that no socket of the kernel makes.
+//! Probe packets for protocols without kernel sockets.
 
-/// An ICMP message of either family without data. The kernel fills in the checksum of ICMPv6.
+/// Returns an ICMP message of either family without data. The kernel fills in the checksum of
+/// ICMPv6.
 pub(super) fn echo(icmp_type: u8, code: u8, id: u16) -> Vec<u8> {
     const SEQUENCE: u16 = 1;
     let head = u16::from_be_bytes([icmp_type, code]);
@@ -13,20 +14,20 @@ pub(super) fn echo(icmp_type: u8, code: u8, id: u16) -> Vec<u8> {
     packet
 }
 
-/// Whether an ICMP message answers an echo request with this id.
+/// Reports whether an ICMP message answers an echo request with this id.
 pub(super) fn is_echo_reply(packet: &[u8], id: u16) -> bool {
     packet.first_chunk().is_some_and(|&[icmp_type, _, _, _, high, low]: &[u8; 6]| {
         matches!(icmp_type, 0 | 129) && u16::from_be_bytes([high, low]) == id
     })
 }
 
-/// What follows the IPv4 header, which raw sockets hand over as well.
+/// Removes the IPv4 header, which raw sockets deliver with the packet.
 pub(super) fn without_ipv4_header(packet: &[u8]) -> &[u8] {
     let length = packet.first().map_or(0, |byte| usize::from(byte & 15) * 4);
     packet.get(length..).unwrap_or_default()
 }
 
-/// A request to open an association (INIT, RFC 9260).
+/// Returns an SCTP packet that opens an association (INIT, RFC 9260).
 pub(super) fn sctp_init(source: u16, destination: u16) -> Vec<u8> {
     const TAG: u32 = 0x7072_6f62;
     let mut packet = Vec::with_capacity(32);
@@ -44,7 +45,7 @@ pub(super) fn sctp_init(source: u16, destination: u16) -> Vec<u8> {
     packet
 }
 
-/// Whether a packet of SCTP answers such a request: by an INIT-ACK or an ABORT.
+/// Reports whether an SCTP packet answers such a request: by an INIT-ACK or an ABORT.
 pub(super) fn is_sctp_answer(packet: &[u8], source: u16, destination: u16) -> bool {
     let Some(&[s0, s1, d0, d1]) = packet.first_chunk() else { return false };
     let is_ours = u16::from_be_bytes([s0, s1]) == destination && u16::from_be_bytes([d0, d1]) == source;

@@ -1,5 +1,5 @@
-//! What eBPF programs counted while packets were traced, where they enforce policy. They leave no trace in a packet's way: one that
-//! they drop is gone.
+//! Decisions that eBPF programs count during a trace, where they enforce policy. The programs send
+//! no trace messages: a packet that they drop disappears from the trace.
 
 use std::path::Path;
 
@@ -14,19 +14,19 @@ use crate::with_causes;
 use tortie_node::engine::inspect::{DecisionCounters, decision_counters};
 use tortie_node::local_api::{Client, ClientError};
 
-/// What is known of programs before packets are traced.
+/// Counters of eBPF programs before the trace.
 pub(super) enum Before {
     /// Chains enforce policy.
     Chains,
-    /// Programs do, and have counted so much.
+    /// eBPF programs enforce policy, with these counters.
     Counted(Vec<DecisionCounters>),
-    /// Programs do, and why it is not known what they count.
+    /// eBPF programs enforce policy; their counters are unknown for this reason.
     Unknown(ClientError),
 }
 
-/// What programs counted meanwhile.
+/// Counts of eBPF programs during the trace.
 pub(super) struct Programs {
-    /// What was decided, and about how many packets; those of other flows are among them.
+    /// Decisions with their number of packets, those of other flows included.
     counted: Result<Vec<(DecisionCounters, u64)>, ClientError>,
 }
 
@@ -41,7 +41,7 @@ fn ask(socket: &Path) -> Result<Option<Vec<DecisionCounters>>, ClientError> {
 }
 
 impl Before {
-    /// As the agent says; `is_configured` is what is believed if it does not answer.
+    /// Asks the agent. `is_configured` is the parameter's value, for an agent that does not answer.
     pub(super) fn ask(socket: &Path, is_configured: bool) -> Self {
         match ask(socket) {
             Ok(Some(decisions)) => Self::Counted(decisions),
@@ -50,7 +50,7 @@ impl Before {
         }
     }
 
-    /// What was counted since then; `None` where chains enforce policy.
+    /// Returns the counts since then; `None` where chains enforce policy.
     pub(super) fn counted_since(self, socket: &Path) -> Option<Programs> {
         let counted = match self {
             Self::Chains => return None,
@@ -64,7 +64,7 @@ impl Before {
     }
 }
 
-/// The decisions whose counters are higher than before, and by how much.
+/// Returns the decisions whose counters have risen, with the differences.
 fn risen(before: &[DecisionCounters], after: Vec<DecisionCounters>) -> Vec<(DecisionCounters, u64)> {
     let risen = |after: DecisionCounters| {
         let before = before.iter().find(|before| is_same(before, &after)).map_or(0, |before| before.packets);
@@ -79,7 +79,7 @@ fn is_same(one: &DecisionCounters, other: &DecisionCounters) -> bool {
 }
 
 impl Programs {
-    /// Compares that a packet is gone with who should deny it, if anybody.
+    /// Compares the loss of a packet with the leg that should deny it, if there is one.
     pub(super) fn compare(&self, denying: Option<&Leg>) -> Agreement {
         let calculated = denying.map(|leg| {
             let by = leg.explanation.answer.decided_by.in_words(leg.direction);
@@ -90,7 +90,7 @@ impl Programs {
             Ok(counted) => counted,
             Err(why) => {
                 return Agreement::NotCompared(format!(
-                    "the packet is gone; eBPF programs enforce policy here, and it is not known what they count ({}). By \
+                    "the packet is gone; eBPF programs enforce policy here, and their counters are unknown ({}). By \
                      the calculation it is {calculated}",
                     with_causes(why)
                 ));
@@ -100,7 +100,7 @@ impl Programs {
             counted.iter().map(|(decision, _)| decision).filter(|decision| decision.verdict == "deny").collect();
         if let Some(leg) = denying {
             match expected(leg) {
-                // Nothing is counted of these.
+                // Such denials are not counted.
                 None => return Agreement::Agree,
                 Some(expected) if denied.iter().any(|decision| is_same(decision, &expected)) => {
                     return Agreement::Agree;
@@ -110,8 +110,8 @@ impl Programs {
         }
         if denied.is_empty() {
             return Agreement::NotCompared(format!(
-                "the packet is gone, and no eBPF program counted that a rule denies it: one drops uncounted what a workload \
-                 sends from an address that is not its own, or what an interface of nobody has; otherwise look at routes. By \
+                "the packet is gone, and no eBPF program counted a denial: packets from a workload with another address than \
+                 its own, and packets of unknown interfaces, are dropped without a count; otherwise check the routes. By \
                  the calculation it is {calculated}"
             ));
         }
@@ -136,7 +136,7 @@ impl Programs {
         }
     }
 
-    /// Lines about it.
+    /// Returns the counts as lines of text.
     pub(super) fn lines(&self) -> Vec<String> {
         match &self.counted {
             Ok(counted) if counted.is_empty() => {
@@ -147,10 +147,9 @@ impl Programs {
                     .chain(counted.iter().map(|(decision, more)| format!("  {more} packets: {}", text(decision))))
                     .collect()
             }
-            Err(why) => vec![format!(
-                "eBPF programs enforce policy here; it is not known what they count: {}",
-                with_causes(why)
-            )],
+            Err(why) => {
+                vec![format!("eBPF programs enforce policy here; their counters are unknown: {}", with_causes(why))]
+            }
         }
     }
 }
@@ -161,7 +160,7 @@ fn text(decision: &DecisionCounters) -> String {
     format!("{direction} {} by {}", decision.verdict, decision.decided_by)
 }
 
-/// The decision that a program counts where an endpoint denies, if that is counted.
+/// Returns the decision that a program counts for a denial at this leg, if it counts that.
 fn expected(leg: &Leg) -> Option<DecisionCounters> {
     let by = leg.explanation.answer.decided_by.clone();
     let is_counted = matches!(
@@ -201,7 +200,7 @@ mod tests {
         let told: Vec<(String, u64)> =
             risen(&before, after).into_iter().map(|(decision, more)| (text(&decision), more)).collect();
         assert_eq!(told, [("ingress allow by b".to_owned(), 2), ("ingress deny by b".to_owned(), 1)]);
-        // After a new set of programs counters begin at 0.
+        // The counters of new programs begin at 0.
         assert!(risen(&before, vec![decision("deny", "a", 1)]).is_empty());
     }
 

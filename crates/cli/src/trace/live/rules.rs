@@ -1,4 +1,4 @@
-//! Having the kernel's rules listed.
+//! Listing of the kernel's rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,13 +14,13 @@ use tortie_model::{Family, with_causes};
 use super::listing::{Listing, Rules, is_of_iptables, nft_rules};
 use super::steps::{ChainName, Packet};
 
-/// How long a listing may take.
+/// Time limit of a listing.
 const LIMIT: Duration = Duration::from_secs(15);
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How often rules of nftables are listed if they change meanwhile.
+/// Number of times that nftables rules are listed if they change meanwhile.
 const ATTEMPTS: usize = 3;
 
-/// Whether there are tables of iptables-legacy in this network namespace.
+/// Reports whether this network namespace has iptables-legacy tables.
 pub(super) fn has_legacy(family: Family) -> bool {
     let file = match family {
         Family::V4 => "/proc/thread-self/net/ip_tables_names",
@@ -29,13 +29,13 @@ pub(super) fn has_legacy(family: Family) -> bool {
     fs::read_to_string(file).is_ok_and(|names| !names.trim().is_empty())
 }
 
-/// The rules of iptables-legacy.
+/// Lists the iptables-legacy rules.
 pub(super) fn legacy(family: Family, runner: &Runner, problems: &mut Vec<String>) -> Listing {
     let program = Programs::specific(Backend::Legacy, family).save;
     list(&program, runner, problems)
 }
 
-/// The rules that some packets met; `before` is what [`legacy`] said before.
+/// Lists the rules that these packets met; `before` is the result of [`legacy`] before the trace.
 pub(super) fn all(
     family: Family,
     packets: &[Packet],

@@ -1,4 +1,4 @@
-//! What traced packets went through, put together from what the kernel tells.
+//! Steps of traced packets, put together from the kernel's messages.
 
 use std::net::IpAddr;
 
@@ -7,17 +7,18 @@ use tortie_linux::netlink::{Flow, LoggedHeaders, Tuple};
 
 use super::legacy::LegacyStep;
 
-/// How much is kept of all packets together. A way through the chains of a large node takes some hundred steps.
+/// Maximum number of steps kept for all packets together. A path through the chains of a large node
+/// has some hundred steps.
 const MOST_STEPS: usize = 8192;
 
-/// Whether a packet goes as the question says, or comes back.
+/// Direction of a packet: that of the question, or the reverse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Forth,
     Back,
 }
 
-/// Where packets of the flow come from; the port if it is known.
+/// Source of the flow's packets; the port if it is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     pub(super) address: IpAddr,
@@ -25,7 +26,8 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// `None` of other flows. Destinations change on the way; sources only where nothing is traced any more.
+    /// Returns the direction of a packet; `None` for other flows. NAT may change destinations on
+    /// the way; it changes sources only after the traced part.
     fn way(self, tuple: &Tuple) -> Option<Way> {
         let is_port = |of: u16| self.port.is_none_or(|port| port == of);
         let (is_from, is_to) = match tuple.flow {
@@ -46,12 +48,12 @@ impl Source {
     }
 }
 
-/// A rule, by how its implementation calls it.
+/// Identity of a rule in its implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RuleName {
-    /// By its handle in nftables.
+    /// Handle in nftables.
     Handle(u64),
-    /// By its place in its chain of iptables-legacy, from 1.
+    /// Position in its iptables-legacy chain, from 1.
     Number(usize),
 }
 
@@ -78,25 +80,25 @@ impl ChainName {
     }
 }
 
-/// What happened to a packet in a chain.
+/// Event of a packet in a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// A rule matched; what it said is known of nftables.
+    /// A rule matched. Its verdict is known for nftables only.
     Rule(RuleName, Option<Verdict>),
-    /// The chain's end leads back.
+    /// The end of the chain returns to the calling chain.
     Return,
-    /// The policy of the chain counts; what it says is known of nftables.
+    /// The policy of the chain applied. Its verdict is known for nftables only.
     Policy(Option<Verdict>),
 }
 
-/// One thing that happened to a packet.
+/// A step of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) chain: ChainName,
     pub(super) what: What,
 }
 
-/// How a packet came out of all rules.
+/// Exit of a packet that passed all rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Out {
     /// To the node itself.
@@ -109,34 +111,35 @@ pub(super) enum Out {
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
     pub(super) way: Way,
-    /// As it came.
+    /// Headers at the first message.
     pub(super) first: LoggedHeaders,
-    /// As it was seen last.
+    /// Headers at the last message.
     pub(super) last: LoggedHeaders,
     pub(super) tcp_flags: Option<u8>,
     pub(super) in_interface: Option<u32>,
     pub(super) out_interface: Option<u32>,
-    /// What happened, in order.
+    /// Steps in order.
     pub(super) steps: Vec<Step>,
-    /// `None` if it was not seen behind all rules.
+    /// `None` if the packet was not seen after all rules.
     pub(super) out: Option<Out>,
 }
 
 impl Packet {
-    /// Whether it may be the first of its connection.
+    /// Reports whether the packet may be the first of its connection.
     pub(super) fn opens(&self) -> bool {
         const FIN_SYN_RST_ACK: u8 = 0x17;
         const SYN: u8 = 0x02;
         self.way == Way::Forth && self.tcp_flags.is_none_or(|flags| flags & FIN_SYN_RST_ACK == SYN)
     }
 
-    /// Whether nftables has told what became of it.
+    /// Reports whether nftables has reported the end of the packet.
     pub(super) fn is_over(&self) -> bool {
         self.out.is_some() || self.steps.iter().any(|step| step.verdict() == Some(&Verdict::Drop))
     }
 }
 
-/// Which packet is answered about: the first one that opens a connection, or else the first one.
+/// Returns the packet that the answer is about: the first one that opens a connection, or else the
+/// first one in the direction of the question.
 pub(super) fn principal(packets: &[Packet]) -> Option<usize> {
     let opens = packets.iter().position(Packet::opens);
     opens.or_else(|| packets.iter().position(|packet| packet.way == Way::Forth))
@@ -150,7 +153,7 @@ impl Step {
         }
     }
 
-    /// When a packet comes to the chain, if the kernel itself leads there: by hook, then by table.
+    /// Returns the position of a base chain in the packet path: by hook, then by table.
     fn position(&self) -> Option<(u8, u8)> {
         let hook = match self.chain.chain() {
             "PREROUTING" | "OUTPUT" => 0,
@@ -171,16 +174,16 @@ impl Step {
     }
 }
 
-/// Takes what is told.
+/// Recorder of the kernel's messages.
 #[derive(Debug)]
 pub(super) struct Recorder {
-    /// The table that marks packets.
+    /// Name of the table that marks the packets to trace.
     own_table: String,
     source: Source,
     packets: Vec<(u32, Packet)>,
     legacy: Vec<(Way, Step)>,
     steps: usize,
-    /// What could not be kept.
+    /// Number of steps and packets that were not kept.
     pub(super) left_out: usize,
 }
 
@@ -190,11 +193,11 @@ impl Recorder {
         Self { own_table, source, packets: Vec::new(), legacy: Vec::new(), steps: 0, left_out: 0 }
     }
 
-    /// Takes what nftables tells.
+    /// Records a message of nftables.
     pub(super) fn take(&mut self, message: TraceMessage) {
         let is_own = message.chain.table == self.own_table;
         if is_own && !message.is_end() {
-            // The first rule of all that a packet meets is the one that marks it.
+            // A packet's first message is of the rule that marks it.
             if let (Event::Rule { .. }, Some(headers)) = (&message.event, message.headers) {
                 self.begin(&message, headers);
             }
@@ -218,7 +221,7 @@ impl Recorder {
         }
         let chain = ChainName::Nft(message.chain);
         let is_policy = matches!(what, What::Policy(_));
-        // Before the policy the end of the chain is told as well.
+        // Before the policy, the kernel also reports the end of the chain.
         if is_policy && packet.steps.last().is_some_and(|last| last.chain == chain && last.what == What::Return) {
             packet.steps.pop();
             self.steps -= 1;
@@ -247,9 +250,9 @@ impl Recorder {
         self.packets.push((message.id, packet));
     }
 
-    /// Takes what iptables-legacy logs of a packet.
+    /// Records a log message of iptables-legacy about a packet.
     pub(super) fn take_legacy(&mut self, step: LegacyStep, tuple: &Tuple) {
-        // Others may have packets traced as well.
+        // Other programs may trace packets as well.
         let Some(way) = self.source.way(tuple) else { return };
         if self.steps >= MOST_STEPS {
             self.left_out += 1;
@@ -260,17 +263,17 @@ impl Recorder {
         self.legacy.push((way, Step { chain: ChainName::Legacy { table, chain }, what }));
     }
 
-    /// How much was told of the flow so far.
+    /// Returns a count that grows with each message about the flow.
     pub(super) fn told(&self) -> usize {
         self.steps + self.left_out + self.seen().filter(|packet| packet.out.is_some()).count()
     }
 
-    /// The packets so far, of which iptables-legacy has not told yet.
+    /// Returns the packets so far, without the steps in iptables-legacy.
     pub(super) fn seen(&self) -> impl Iterator<Item = &Packet> {
         self.packets.iter().map(|(_, packet)| packet)
     }
 
-    /// All packets, in the order in which they came.
+    /// Returns all packets, in the order in which they came.
     pub(super) fn finish(self) -> Vec<Packet> {
         let mut packets: Vec<Packet> = self.packets.into_iter().map(|(_, packet)| packet).collect();
         for way in [Way::Forth, Way::Back] {
@@ -285,7 +288,8 @@ impl Recorder {
     }
 }
 
-/// What iptables-legacy has logged of some packets, one after the other: a new one begins where the way does.
+/// Splits the log of iptables-legacy into packets, which follow each other: a new packet begins
+/// where the path starts again.
 fn split(steps: impl Iterator<Item = Step>) -> Vec<Vec<Step>> {
     let mut packets: Vec<Vec<Step>> = Vec::new();
     let mut last: Option<((u8, u8), usize)> = None;
@@ -308,7 +312,7 @@ fn split(steps: impl Iterator<Item = Step>) -> Vec<Vec<Step>> {
     packets
 }
 
-/// Both in one order. What follows a chain that the kernel itself leads to belongs to it.
+/// Merges both lists into one order. Steps after one in a base chain belong to that chain.
 fn merge(nft: Vec<Step>, legacy: Vec<Step>) -> Vec<Step> {
     if nft.is_empty() {
         return legacy;
@@ -321,7 +325,7 @@ fn merge(nft: Vec<Step>, legacy: Vec<Step>) -> Vec<Step> {
         })
     };
     let mut all: Vec<((u8, u8), Step)> = placed(nft).chain(placed(legacy)).collect();
-    // Those of one place keep their order, nftables first.
+    // Steps with the same position keep their order, nftables first.
     all.sort_by_key(|(at, _)| *at);
     all.into_iter().map(|(_, step)| step).collect()
 }

@@ -1,4 +1,4 @@
-//! What became of a packet in the kernel, beside what was calculated.
+//! Outcome of a packet in the kernel, compared with the calculation.
 
 use tortie_analysis::trace::{At, Connection, Leg};
 use tortie_evaluate::{DecidedBy, Verdict};
@@ -10,14 +10,14 @@ use super::programs::Programs;
 use super::steps::{Out, Packet, Step, What};
 use crate::decision::direction;
 
-/// What became of a packet in the kernel of this node.
+/// Outcome of a packet in the kernel of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It came out of all rules.
+    /// It passed all rules.
     Passed(Out),
-    /// It ended in this step.
+    /// This step dropped it.
     Dropped(usize),
-    /// No rule dropped it, but it did not come out.
+    /// No rule dropped it, but it did not leave the rules.
     Vanished,
 }
 
@@ -31,23 +31,24 @@ impl Fate {
     }
 }
 
-/// A rule of a policy or profile that decided in the kernel.
+/// A policy or profile rule that decided in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Decision {
     pub(super) direction: Direction,
     pub(super) owner: Owner,
-    /// Which of its rules, from 0, if that can be told.
+    /// Index of the rule, from 0, if it is known.
     pub(super) rule: Option<usize>,
 }
 
-/// The policies and profiles that decided, in order. Others have only looked at the packet.
+/// Returns the policies and profiles that decided, in order. Others only matched the packet.
 pub(super) fn decisions(packet: &Packet, rules: &Rules, owners: &Owners) -> Vec<Decision> {
     let decision = |step: &Step| {
         let chain = owners.of(step.chain.chain()).filter(|chain| !matches!(chain.owner, Owner::Workload(_)))?;
         let (index, text) = rules.rule(step)?;
         let length = rules.length(&step.chain)?;
         let target = text.and_then(|text| text.target());
-        // A rule that allows, as the last of a chain, does not return: the end of the chain does.
+        // A rule that allows and is the last of its chain has no RETURN: the end of the chain
+        // returns.
         let is_last = index + 1 == length && matches!(target, Some("MARK" | "NFLOG"));
         let decides = rules.ends(step) || target == Some("RETURN") || is_last;
         let rule = owners.rule(chain, index, length);
@@ -56,17 +57,17 @@ pub(super) fn decisions(packet: &Packet, rules: &Rules, owners: &Owners) -> Vec<
     packet.steps.iter().filter_map(decision).collect()
 }
 
-/// Whether kernel and calculation say the same.
+/// Comparison of the kernel's verdict with the calculated one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) enum Agreement {
     Agree,
-    /// They do not, in these words.
+    /// They differ, as described.
     Disagree(String),
     /// They cannot be compared, for this reason.
     NotCompared(String),
 }
 
-/// Compares what became of the first packet of a flow with what the rules of this node should do to it.
+/// Compares the outcome of the first packet of a flow with the calculated verdict of this node.
 pub(super) fn compare(
     calculated: &Connection,
     node: &Hostname,
@@ -76,7 +77,7 @@ pub(super) fn compare(
 ) -> Agreement {
     let fate = Fate::of(packet, rules);
     if packet.steps.iter().any(|step| is_for_established(step, rules)) {
-        let why = "the packet belongs to a connection that was there before: policy is not asked about it again";
+        let why = "the packet belongs to a connection from before the trace: policy is not evaluated for it again";
         return Agreement::NotCompared(why.to_owned());
     }
     let legs: Vec<&Leg> = calculated.legs.iter().filter(|leg| leg.node == *node).collect();
@@ -87,22 +88,24 @@ pub(super) fn compare(
         (Fate::Vanished, _) => match programs {
             Some(programs) => programs.compare(denying.copied()),
             None => Agreement::NotCompared(
-                "no rule drops the packet, but it does not come out: look at routes and at the filter of reverse paths"
+                "no rule drops the packet, but it does not come out: check the routes and the reverse path filter"
                     .into(),
             ),
         },
         _ if is_open => Agreement::NotCompared("rules of others on this node decide".to_owned()),
         (Fate::Passed(_), Some(leg)) => {
             let by = leg.explanation.answer.decided_by.in_words(leg.direction);
-            Agreement::Disagree(format!("the kernel lets pass what {} denies, by {by}", leg.at))
+            Agreement::Disagree(format!("the kernel allows a packet that {} denies, by {by}", leg.at))
         }
         (Fate::Dropped(step), None) => {
             let place = packet.steps.get(step).map(|step| (step.chain.table(), step.chain.chain()));
             let (table, chain) = place.unwrap_or_default();
-            Agreement::Disagree(format!("the kernel drops what policy allows, in table {table}, chain {chain}"))
+            Agreement::Disagree(format!(
+                "the kernel drops a packet that policy allows, in table {table}, chain {chain}"
+            ))
         }
         (Fate::Passed(_) | Fate::Dropped(_), _) => {
-            // Behind the one that denies nobody is asked in the kernel.
+            // The kernel evaluates no leg after the one that denies.
             let asked = legs.iter().take_while(|leg| leg.verdict() != Verdict::Deny).count() + 1;
             let decisions = decisions(packet, rules, owners);
             let other = legs.into_iter().take(asked).find_map(|leg| other_rule(leg, &decisions));
@@ -111,7 +114,7 @@ pub(super) fn compare(
     }
 }
 
-/// Says so if another rule than the one that was calculated decided for a workload.
+/// Describes the difference if another rule than the calculated one decided for a workload.
 fn other_rule(leg: &Leg, decisions: &[Decision]) -> Option<String> {
     let (At::Workload(_), DecidedBy::PolicyRule { policy, index, .. }) = (&leg.at, &leg.explanation.answer.decided_by)
     else {
@@ -128,7 +131,7 @@ fn other_rule(leg: &Leg, decisions: &[Decision]) -> Option<String> {
     })
 }
 
-/// Whether a rule matched that lets packets of known connections pass.
+/// Reports whether a rule matched that accepts packets of known connections.
 fn is_for_established(step: &Step, rules: &Rules) -> bool {
     let What::Rule(..) = step.what else { return false };
     let text = rules.rule(step).and_then(|(_, text)| text);

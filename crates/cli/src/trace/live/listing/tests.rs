@@ -66,7 +66,8 @@ fn chains_without_effect_are_idle() {
     assert!(Listing::parse(LISTING).has_effect() && Listing::default().is_empty());
 }
 
-/// A number means another rule when rules have come or gone; other counters mean nothing.
+/// A number means another rule after rules were added or removed. Changed counters have no such
+/// effect.
 #[test]
 fn a_chain_that_has_changed_says_nothing_of_its_rules() {
     let counted = LISTING.replace("[1:60]", "[2:120]");

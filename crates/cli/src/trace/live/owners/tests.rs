@@ -6,7 +6,7 @@ use super::*;
 
 const OTHERS: RuleAction = RuleAction::NextTier;
 
-/// A rule for so many ports: more than fit into one line take several.
+/// Returns a rule for this number of ports; many ports take several kernel rules.
 fn rule(action: RuleAction, ports: u16, version: Option<Family>) -> Rule {
     let ports = (1..=ports).map(|port| PortSpec::single(2 * port)).collect();
     Rule {
@@ -26,7 +26,7 @@ fn config(flow_logs: bool) -> RulesConfig {
     RulesConfig { flow_logs, ..RulesConfig::default() }
 }
 
-/// Which rule of a policy each rule of its chain was made from, on a node with these flow logs.
+/// Returns the policy rule of each rule in the chain, on a node with this setting of flow logs.
 fn of_policy(list: Vec<Rule>, flow_logs: bool) -> Vec<Option<usize>> {
     let id = PolicyId::new(PolicyKind::NetworkPolicy, "shop", "db");
     let (inbound, outbound) = (rules(list), Rules::default());
@@ -91,7 +91,7 @@ fn profiles_that_pass_are_not_numbered() {
 }
 
 proptest! {
-    /// Each rule of a policy that comes to anything has its part of the chain, in order.
+    /// Each policy rule with kernel rules has its part of the chain, in order.
     #[test]
     fn each_part_of_a_chain_belongs_to_one_rule(
         kinds in proptest::collection::vec((0_usize..4, 1_u16..40, any::<bool>()), 1..8),

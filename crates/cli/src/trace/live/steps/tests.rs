@@ -55,7 +55,7 @@ fn steps_belong_to_the_packet_that_is_on_its_way() {
     recorder.take(message(9, "raw", "PREROUTING", matched(5), None));
     recorder.take(message(7, "filter", "FORWARD", Event::Policy(Verdict::Drop), None));
     recorder.take(message(8, OWN, "input", Event::Policy(Verdict::Accept), None));
-    // The kernel gives a later packet the same number.
+    // The kernel reuses the number of a packet.
     begins(&mut recorder, 7, CLIENT, SERVER);
     recorder.take(message(7, "raw", "PREROUTING", matched(6), None));
     let packets = recorder.finish();
@@ -97,7 +97,7 @@ fn what_iptables_legacy_logs_is_told_apart_by_packets() {
     }
     recorder.take_legacy(legacy("raw", "PREROUTING", numbered(1)), &back);
     recorder.take_legacy(legacy("raw", "PREROUTING", numbered(1)), &forth);
-    // This one is dropped at once, and its next attempt as well.
+    // This packet is dropped at once, and so is its retransmission.
     recorder.take_legacy(legacy("raw", "PREROUTING", numbered(1)), &forth);
     let packets = recorder.finish();
     assert_eq!(chains(&packets[0]), ["PREROUTING", "cali-PREROUTING", "PREROUTING", "FORWARD"]);
@@ -180,7 +180,7 @@ fn the_packet_that_opens_a_connection_is_answered_about() {
 }
 
 proptest! {
-    /// Whatever is told, each step of a packet that is known is kept once, or counted.
+    /// In any order of messages, each step of a known packet is kept once, or counted.
     #[test]
     fn no_order_is_too_strange(told in proptest::collection::vec((0_u32..3, 0_usize..6, any::<bool>()), 0..60)) {
         const CHAINS: [&str; 6] = ["PREROUTING", "FORWARD", "POSTROUTING", "cali-x", "prerouting", "input"];

@@ -93,7 +93,7 @@ fn decisions_are_told_with_the_policys_own_rules() {
     assert!(decided(4).is_empty(), "there is no such rule");
 }
 
-/// A connection that meets nobody on the node.
+/// The connection meets no endpoint of the node.
 #[test]
 fn kernel_and_calculation_are_compared() {
     let node = Hostname::new("n1");
@@ -103,11 +103,11 @@ fn kernel_and_calculation_are_compared() {
     let (first, drop, established) = (step("FORWARD", 1), step(&chain, 2), step("FORWARD", 2));
     assert_eq!(compared(std::slice::from_ref(&first), Some(Out::Interface)), Agreement::Agree);
     let dropped = compared(&[first.clone(), drop], None);
-    let expected = format!("the kernel drops what policy allows, in table filter, chain {chain}");
+    let expected = format!("the kernel drops a packet that policy allows, in table filter, chain {chain}");
     assert_eq!(dropped, Agreement::Disagree(expected));
     assert!(
         matches!(compared(std::slice::from_ref(&first), None), Agreement::NotCompared(why) if why.contains("routes"))
     );
     let known = compared(&[first, established], Some(Out::Interface));
-    assert!(matches!(known, Agreement::NotCompared(why) if why.contains("there before")));
+    assert!(matches!(known, Agreement::NotCompared(why) if why.contains("from before the trace")));
 }
