@@ -1,11 +1,11 @@
-//! Which server to try next (`typha/pkg/discovery`).
+//! Order in which servers are tried (`typha/pkg/discovery`).
 
 use std::collections::BTreeSet;
 
-/// Which servers have been tried in vain. Pure.
+/// Servers that have been tried without success. Does no I/O.
 ///
-/// The server that served last comes first: it knows how to go on. Then come the others, each once, before any is tried
-/// again.
+/// The server that served last comes first, because it can resume at the client's position. The
+/// others follow, each once, before any server is retried.
 #[derive(Debug)]
 pub(crate) struct Attempts<A> {
     tried: BTreeSet<A>,
@@ -19,9 +19,10 @@ impl<A> Default for Attempts<A> {
 }
 
 impl<A: Clone + Ord> Attempts<A> {
-    /// The next of these servers; `None` if there are none. The second is whether all had been tried.
+    /// Returns the next of these servers, and whether all of them had been tried; `None` if there
+    /// are none.
     pub(crate) fn next(&mut self, servers: &[A]) -> Option<(A, bool)> {
-        // Where servers come and go, those that are gone would pile up.
+        // Removed servers would accumulate otherwise.
         self.tried.retain(|server| servers.contains(server));
         let untried = |tried: &BTreeSet<A>| {
             let preferred = self.preferred.iter().filter(|server| servers.contains(server));
@@ -38,13 +39,13 @@ impl<A: Clone + Ord> Attempts<A> {
         Some((next, round))
     }
 
-    /// A server serves.
+    /// Records that a server serves.
     pub(crate) fn serves(&mut self, server: A) {
         self.tried.clear();
         self.preferred = Some(server);
     }
 
-    /// A server that served wants its clients to go elsewhere.
+    /// Records that a server sends its clients to other servers.
     pub(crate) fn leave(&mut self, server: A) {
         self.tried.insert(server);
         self.preferred = None;

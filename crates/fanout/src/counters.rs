@@ -1,4 +1,4 @@
-//! What is counted of each syncer.
+//! Counters of each syncer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use tortie_datastore::Quantiles;
 
-/// What a server has done so far for the clients of one syncer, and what it is doing.
+/// Statistics of a server for the clients of one syncer.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SyncerStats {
     /// Connections whose clients get updates.
     pub streaming: u64,
-    /// Clients that were too slow while that is forgiven.
+    /// Clients that were too slow during their grace period.
     pub grace_used: u64,
-    /// The newest breadcrumb; 0 if the syncer is not read.
+    /// Number of the newest breadcrumb; 0 if the syncer is not read.
     pub sequence: u64,
     /// Objects in the cache; 0 if the syncer is not read.
     pub entries: usize,
@@ -24,11 +24,11 @@ pub struct SyncerStats {
     pub skipped: u64,
     /// Changes in each breadcrumb.
     pub breadcrumb_sizes: Quantiles,
-    /// Breadcrumbs that were there already when a client wanted the next one.
+    /// Breadcrumbs that already existed when a client requested the next one.
     pub breadcrumbs_ready: u64,
     /// Breadcrumbs that a client had to wait for.
     pub breadcrumbs_awaited: u64,
-    /// Times to get the next breadcrumb for a client that is behind.
+    /// Times to get the next breadcrumb for a client that lags.
     pub next_breadcrumb: Quantiles,
     /// Snapshots written.
     pub snapshots_written: u64,
@@ -52,7 +52,7 @@ pub struct SyncerStats {
     pub bytes_sent: u64,
 }
 
-/// A number that many tasks count up.
+/// Counter shared by many tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -74,7 +74,7 @@ impl Counter {
     }
 }
 
-/// Values that many tasks observe.
+/// Values observed by many tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Observations(Mutex<Quantiles>);
 
@@ -87,12 +87,12 @@ impl Observations {
         self.with(|values, now| values.observe(time, now));
     }
 
-    /// Counts the time since then.
+    /// Observes the time since `begin`.
     pub(crate) fn since(&self, begin: Instant) {
         self.with(|values, now| values.observe(now.saturating_duration_since(begin), now));
     }
 
-    /// Counts a size; nothing is no size.
+    /// Observes a size; 0 is ignored.
     pub(crate) fn size(&self, size: usize) {
         self.with(|values, now| values.observe_size(size, now));
     }
@@ -146,7 +146,7 @@ impl Default for SyncerCounters {
             snapshot_raw_bytes: Counter::default(),
             snapshot_bytes: Counter::default(),
             snapshot_send: Observations::default(),
-            // As Typha: a peak is to be forgotten soon.
+            // As in Typha, so that a peak disappears soon.
             latency: Observations::within(Duration::from_secs(60)),
             write: Observations::default(),
             round_trip: Observations::default(),
@@ -156,7 +156,7 @@ impl Default for SyncerCounters {
     }
 }
 
-/// Counts a client that gets updates, for as long as it does.
+/// Counts a client as streaming until dropped.
 #[derive(Debug)]
 pub(crate) struct Streaming(Arc<SyncerCounters>);
 
@@ -174,7 +174,8 @@ impl Drop for Streaming {
 }
 
 impl SyncerCounters {
-    /// The numbers; `cache` is what there is of the syncer now, if it is read.
+    /// Returns the statistics. `cache` has the counters of the syncer's cache, if the syncer is
+    /// read.
     pub(crate) fn read(&self, cache: Option<CacheStats>) -> SyncerStats {
         let cache = cache.unwrap_or_default();
         SyncerStats {
@@ -206,9 +207,9 @@ impl SyncerCounters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheStats {
-    /// Objects that there are.
+    /// Objects in the cache.
     pub entries: usize,
-    /// The newest breadcrumb.
+    /// Number of the newest breadcrumb.
     pub sequence: u64,
     /// Updates from the source.
     pub updates: u64,
@@ -218,6 +219,6 @@ pub struct CacheStats {
     pub refused: u64,
     /// Changes in all breadcrumbs.
     pub deltas: u64,
-    /// Breadcrumbs kept for clients that come back.
+    /// Breadcrumbs kept for reconnecting clients.
     pub log_breadcrumbs: usize,
 }

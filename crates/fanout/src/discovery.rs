@@ -1,36 +1,37 @@
-//! Where servers are, found out before each connection.
+//! Discovery of servers before each connection.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Finds the servers each time one is to be connected to.
+/// Discovery that is used before each connection to a server.
 pub trait ServerDiscovery: fmt::Debug + Send + Sync {
-    /// The servers there are now, each as host and port, those to be preferred first. May block for a minute.
+    /// Returns the current servers as host and port, the preferred ones first. May block for a
+    /// minute.
     ///
     /// # Errors
-    /// Why they cannot be found. It goes into the log, and another attempt follows.
+    /// The reason why the discovery failed. The client logs it and retries.
     fn servers(&self) -> Result<Vec<String>, DiscoveryError>;
 
-    /// One of them serves. Must not block.
+    /// Called when one of the servers serves. Must not block.
     fn connected(&self) {}
 }
 
-/// Why servers cannot be found.
+/// Reason why no servers were found.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiscoveryError {
-    /// Whoever knows where they are does not say so.
+    /// The lookup failed.
     #[error("{place}")]
     Unknown {
-        /// Where they are looked for, such as `endpoints of Service typha`.
+        /// Place of the lookup, such as `endpoints of Service typha`.
         place: String,
-        /// Why it does not.
+        /// Reason of the failure.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// There is none at present.
+    /// There is no server at present.
     #[error("{place} has no ready endpoint")]
     NoServer {
-        /// Where they are looked for, such as `Service typha`.
+        /// Place of the lookup, such as `Service typha`.
         place: String,
     },
     /// The search itself has failed.
@@ -38,7 +39,7 @@ pub enum DiscoveryError {
     Search(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Asks where they are, on a thread that may block.
+/// Runs the discovery on a thread that may block.
 pub(crate) async fn find(discovery: &Arc<dyn ServerDiscovery>) -> Result<Vec<String>, DiscoveryError> {
     let discovery = Arc::clone(discovery);
     let found = tokio::task::spawn_blocking(move || discovery.servers()).await;

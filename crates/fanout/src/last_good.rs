@@ -1,4 +1,4 @@
-//! What stands in for objects that cannot be read.
+//! Fallbacks for unreadable objects.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,14 +7,15 @@ use tortie_model::{Key, Update};
 use tortie_resources::v1::DecodeError;
 use tortie_resources::{FieldProblem, Position, Severity};
 
-/// The last good values of objects, and what is wrong with those that have become unreadable; across connections. Pure.
+/// Last valid values of objects, and the problems of those that have become unreadable. Kept across
+/// connections. Does no I/O.
 ///
-/// A value that cannot be read does not open what was closed: the last good one stays, and a policy that has none is
-/// replaced by one that denies. (The original deletes the object.) Workload endpoints are too many to be kept; one that is
-/// not known is denied everything.
+/// An unreadable value must not allow traffic that was denied. The last valid value stays in force,
+/// and a policy without one is replaced by a policy that denies. (Calico deletes the object.)
+/// Workload endpoints are too numerous to be kept; an unknown endpoint is denied all traffic.
 ///
-/// What is known belongs to a *generation*: a resync begins a new one, and when it ends, what was not told in it is
-/// forgotten, since it does not exist any more.
+/// Values and problems belong to a *generation*. A resync begins a new generation. When it ends,
+/// objects that were not received in it are dropped, since they no longer exist.
 #[derive(Debug, Default)]
 pub(crate) struct LastGood {
     generation: u64,
@@ -24,12 +25,12 @@ pub(crate) struct LastGood {
 }
 
 impl LastGood {
-    /// Everything is going to be told. A resync that breaks off is restarted.
+    /// Begins a resync. An aborted resync is restarted.
     pub(crate) fn begin(&mut self) {
         self.generation += 1;
     }
 
-    /// Everything has been told.
+    /// Ends a resync: all objects have been received.
     pub(crate) fn end(&mut self) {
         let current = self.generation;
         self.values.retain(|_, (generation, _)| *generation == current);
@@ -38,7 +39,7 @@ impl LastGood {
         self.changed |= self.problems.len() != before;
     }
 
-    /// An object could be read, or does not exist.
+    /// Records an object that could be read, or does not exist.
     pub(crate) fn read(&mut self, update: &Update) {
         let key = update.key();
         self.changed |= self.problems.remove(&key).is_some();
@@ -49,7 +50,7 @@ impl LastGood {
         }
     }
 
-    /// What is in force for an object that cannot be read.
+    /// Returns the fallback for an unreadable object and records its problem.
     pub(crate) fn unreadable(&mut self, error: DecodeError) -> Update {
         let denial = error.fallback();
         let (before, update) = match self.values.get_mut(&*error.key) {
@@ -65,7 +66,7 @@ impl LastGood {
         let problem = InputProblem::new(subject, problem, fallback);
         let instead = match fallback {
             Fallback::NotNeeded | Fallback::LastGood => "its last good version stays in force",
-            Fallback::Denied => "what it may select is denied until it can be read",
+            Fallback::Denied => "the endpoints that it may select are denied until it can be read",
             Fallback::Nothing | Fallback::Closed | Fallback::Tolerated => "it counts as deleted",
         };
         tracing::warn!(%problem, "an object cannot be read; {instead}");
@@ -74,17 +75,17 @@ impl LastGood {
         update
     }
 
-    /// What cannot be read now, in the order of keys.
+    /// Returns the problems of the unreadable objects in the order of their keys.
     pub(crate) fn problems(&self) -> impl Iterator<Item = &InputProblem> {
         self.problems.values().map(|(_, problem)| problem)
     }
 
-    /// Whether the problems may be others than when this was last asked.
+    /// Reports whether the problems may have changed since the last call.
     pub(crate) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
 
-    /// How many values and problems are remembered.
+    /// Returns the number of recorded values and problems.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.values.len() + self.problems.len()

@@ -1,13 +1,14 @@
-//! One watch of a datastore for any number of agents.
+//! Fan-out: one watch of a datastore for any number of agents.
 //!
-//! * [`server::Server`] reads a source of `tortie-datastore` and serves what it tells.
-//! * [`client::FanoutSource`] is a source again: what a server tells.
-//! * [`cache`] is what the server keeps: all objects, and the trail of their changes. It is pure, and apart from the
-//!   protocols.
-//! * [`protocol`] is what the two say to each other, [`tls`] how they know each other.
-//! * [`typha`] is Typha's protocol instead, which the server understands as well, and [`typha::TyphaSource`] a source that
-//!   speaks it; [`gob`] is the format that it is written in.
-//! * [`ServerDiscovery`] tells either source before each connection where servers are.
+//! * [`server::Server`] reads a source of `tortie-datastore` and serves its events.
+//! * [`client::FanoutSource`] is a source that reads from such a server.
+//! * [`cache`] holds all objects and the trail of their changes. It does no I/O and is independent
+//!   of the protocols.
+//! * [`protocol`] defines the messages between server and client, [`tls`] their mutual
+//!   authentication.
+//! * [`typha`] is Typha's protocol, which the server supports as well, and [`typha::TyphaSource`] a
+//!   source that uses it. [`gob`] is the encoding of that protocol.
+//! * [`ServerDiscovery`] finds the addresses of servers for either source before each connection.
 //!
 //! ```
 //! use std::time::Instant;
@@ -16,7 +17,7 @@
 //! use tortie_fanout::server::{Server, ServerConfig};
 //! use tortie_model::Update;
 //!
-//! // A source; in earnest one for a real datastore.
+//! // A source; a real one reads a datastore.
 //! let (feed, upstream) = channel();
 //! let listen = vec!["127.0.0.1:0".parse()?];
 //! let server = Server::start(ServerConfig { listen, ..ServerConfig::default() }, upstream)?;

@@ -80,13 +80,13 @@ fn versions_are_told_to_who_names_no_node_through_any_number_of_servers() {
     let told = |client: &Client| client.versions.values().map(ToString::to_string).collect::<Vec<_>>();
     for client in [&mut tool, &mut typhas] {
         client.knows(&upstream.truth);
-        // A server that took the values before they were told again keeps their first versions.
+        // A server that read the values before they were sent again keeps their first versions.
         let versions = told(client);
         let is_told =
             matches!(&versions.iter().map(String::as_str).collect::<Vec<_>>()[..], ["41" | "43", "42" | "43"]);
         assert!(is_told, "{:?}", client.versions);
     }
-    // Another value at another version; another version of the same value is no news.
+    // Another value has another version; a new version of the same value causes no update.
     upstream.tell_at(config("A", "2"), "50");
     upstream.tell_at(host_config("n", "B", "1"), "51");
     for client in [&mut tool, &mut typhas] {
@@ -106,7 +106,7 @@ fn versions_are_told_to_who_names_no_node_through_any_number_of_servers() {
     }
 }
 
-/// Tells one list of servers after the other.
+/// Returns one list of servers after the other.
 #[derive(Debug)]
 struct Found {
     servers: Mutex<VecDeque<Vec<String>>>,
@@ -155,7 +155,7 @@ fn what_a_server_cannot_send_is_a_problem_of_its_clients() {
     };
     client.until("it is told", about("parameter A: has 101 bytes, more than the 100 that the fan-out sends"));
     assert_eq!(client.problems[0].fallback, Fallback::LastGood);
-    // Whoever comes later is told as well.
+    // A later client gets the problem as well.
     let mut late = Client::of(server.addresses(), None);
     late.until("it is told", |client| client.problems.len() == 1);
     upstream.tell([config("A", "2")]);
@@ -195,7 +195,8 @@ fn a_node_is_told_what_it_needs() {
     node.knows(&expected(&upstream, false));
     router.knows(&expected(&upstream, true));
     all.knows(&upstream.truth);
-    // Changes of what is one's own, of what is others', of what only others need, and of several at once.
+    // Changes of the node's own objects, of other nodes' objects, of objects that only other nodes
+    // need, and of several at once.
     let edits = [
         vec![workload("here", "w1", "10.0.0.3/32")],
         vec![workload("there", "w2", "10.0.0.4/32")],
@@ -308,7 +309,7 @@ fn everything_is_told_again_when_asked() {
         upstream.tell([config("A", "2")]);
         client.knows(&upstream.truth);
     }
-    // Also while there is nobody to tell it.
+    // A restart works while no server is running, too.
     let address = server.addresses()[0];
     drop(server);
     client.until("the loss is told", |client| !client.unavailable.is_empty());
@@ -325,7 +326,7 @@ fn everything_is_told_again_when_asked() {
 fn who_is_too_slow_is_cut_off_and_holds_up_nobody() {
     let behind = ServerConfig { max_bytes_behind: 8_000_000, grace: Duration::ZERO, ..quick() };
     let stuck = ServerConfig { write_timeout: Duration::from_millis(700), ..quick() };
-    // One takes next to nothing, the other nothing at all.
+    // One client reads almost nothing, the other nothing at all.
     for (server_config, trickles) in [(behind, true), (stuck, false)] {
         let (mut upstream, server) = serve(ServerConfig { heartbeat: Duration::from_secs(10), ..server_config });
         upstream.tell([config("A", "1")]);
@@ -408,7 +409,7 @@ fn more_than_a_share_are_sent_elsewhere_and_too_many_refused() {
     }
 }
 
-/// What the server says to a client of such a greeting, until it hangs up.
+/// Returns the server's answer to these bytes, until it closes the connection.
 fn answer(server: SocketAddr, greeting: &[u8]) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(server)?;
     stream.set_read_timeout(Some(support::SOON))?;
@@ -465,8 +466,8 @@ fn clients_too_many_that_say_nothing_take_no_more_than_their_share() {
     assert!(told.contains("too many connections"), "there is room to tell others: {told}");
 }
 
-/// Three connections of one address that say nothing take its share of those before the hello; none of them takes a
-/// place of another address.
+/// Three silent connections of one address take its share of connections before the hello. They
+/// take none of another address.
 #[test]
 fn an_address_with_silent_connections_gets_no_more_and_others_do() {
     let (mut upstream, server) =
@@ -480,7 +481,7 @@ fn an_address_with_silent_connections_gets_no_more_and_others_do() {
     further.set_read_timeout(Some(support::SOON)).unwrap();
     assert!(matches!(further.read(&mut [0]), Ok(0) | Err(_)), "a fourth is closed");
     eventually("it is counted", || server.stats().refused == 1);
-    // The end of a hello gives the place to the next, in both protocols.
+    // A complete hello makes room for the next connection, in both protocols.
     silent[0].write_all(&greeting(1, "")).unwrap();
     silent[1].write_all(&ClientSession::new(typha::ClientHello::default(), ClientSession::limits()).1).unwrap();
     for stream in &mut silent[..2] {

@@ -1,4 +1,4 @@
-//! Inputs that fuzzing found, or that are worth keeping, replayed.
+//! Replay of inputs that fuzzing found, or that are worth keeping.
 #![allow(clippy::disallowed_methods, reason = "tests read their inputs and a clock")]
 
 #[path = "../../../fuzz/checks/fanout_frame.rs"]

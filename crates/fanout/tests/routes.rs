@@ -1,4 +1,4 @@
-//! What an agent calculates of routes and tunnels behind a fan-out is what it calculates from the datastore itself.
+//! An agent behind a fan-out calculates the same routes and tunnels as from the datastore itself.
 #![allow(clippy::disallowed_methods, reason = "tests look at clocks")]
 
 mod support;
@@ -18,7 +18,7 @@ use tortie_testkit::mock::MockDataplane;
 /// A block of node-1.
 const BLOCK: &str = "10.1.1.0/30";
 
-/// The agent of node-1, as far as its dataplane.
+/// Agent of node-1, with a mock of the dataplane.
 struct Agent {
     name: &'static str,
     watching: Watching,
@@ -105,7 +105,7 @@ fn routes_and_tunnel_ends_are_those_of_the_datastore_itself() {
     let pool =
         |mode: &str| put(Kind::IpPool, "pool", &json!({"cidr": "10.1.0.0/16", "vxlanMode": mode, "natOutgoing": true}));
     let delete = |kind, name: &str| Edit::Delete(id(kind, name));
-    // Edits; a route that there is then, one that there is not, and how many tunnel ends.
+    // Edits; a route that exists afterwards, one that does not, and the number of tunnel endpoints.
     let steps = [
         (vec![pool("CrossSubnet"), node(1, "10.1.1.1", ""), node(2, "10.1.2.1", "")], "fd01::2/128", BLOCK, 2),
         (vec![block(1, "node-1"), block(2, "node-2"), block(3, "node-3")], "10.1.3.3/32", "10.1.3.1/32", 2),

@@ -1,4 +1,5 @@
-//! What all sources are put through: a directory, served by a server, behind a wire that can be cut.
+//! Common test suite of all sources, for a directory that a server serves over an interruptible
+//! connection.
 #![allow(clippy::disallowed_methods, reason = "tests look at clocks")]
 
 mod support;

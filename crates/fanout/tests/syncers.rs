@@ -1,4 +1,4 @@
-//! Clients of Typha's protocol that want another syncer than Felix's.
+//! Clients of Typha's protocol that use a syncer other than Felix's.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that runs a server and talks to it")]
 
 mod support;
@@ -32,7 +32,7 @@ fn node(name: &str) -> String {
     format!("/calico/resources/v3/projectcalico.org/nodes/{name}")
 }
 
-/// The datastore as the other syncers are to read it.
+/// Datastore of the other syncers.
 #[derive(Clone, Default)]
 struct Store {
     shared: Arc<Mutex<BTreeMap<SyncerType, OfSyncer>>>,
@@ -104,12 +104,12 @@ impl Store {
 
 impl OfSyncer {
     fn tell(&self, update: Update) {
-        // A source that nobody reads any more has nobody to tell.
+        // A source that is no longer read has no receiver.
         let _ = self.feed.as_ref().map(|feed| feed.tell([update], Instant::now()));
     }
 }
 
-/// A client that keeps what it is told.
+/// Client that records the received objects and statuses.
 struct Reader {
     stream: TcpStream,
     session: ClientSession,
@@ -209,7 +209,7 @@ fn each_syncer_is_served_what_is_its_own() {
         assert_eq!(reader.welcome.as_ref().unwrap().syncer_type, syncer.as_str());
         assert_eq!(reader.texts(), store.objects(syncer));
         let update = &reader.objects[&node(syncer.as_str())];
-        // Who writes a resource back must name its version.
+        // A client that writes a resource back must send its version.
         assert_eq!((&*update.revision, &*update.v3_resource_version), ("7", "7"));
         assert_eq!(update.update_type, UpdateType::New);
         store.put(syncer, &node("late"), "{}", "8");
@@ -221,7 +221,7 @@ fn each_syncer_is_served_what_is_its_own() {
             assert_eq!((&*pool.revision, &*pool.v3_resource_version), ("9", ""), "no resource");
         }
     }
-    // Felix's clients see nothing of it, by either protocol.
+    // Felix's clients do not see these objects, in either protocol.
     let mut felix = Reader::in_sync(address, SyncerType::Felix);
     felix.until("both objects", |felix| felix.objects.len() == 2);
     assert!(felix.objects.keys().all(|path| !path.contains("/nodes/")), "{:?}", felix.objects.keys());
@@ -230,7 +230,8 @@ fn each_syncer_is_served_what_is_its_own() {
     assert_eq!(server.hub().stats().entries, 2);
 }
 
-/// A version that changes alone is no news (`WouldBeNoOp` of `typha/pkg/syncproto/sync_proto.go`).
+/// A new version of an unchanged value causes no update (`WouldBeNoOp` of
+/// `typha/pkg/syncproto/sync_proto.go`).
 #[test]
 fn another_version_of_the_same_is_not_told() {
     let store = Store::default();
@@ -264,7 +265,7 @@ fn a_syncer_is_read_for_as_long_as_it_has_clients() {
     assert_eq!(store.opened(SyncerType::Bgp), 1);
     drop((second, third));
     until("nobody reads", || !store.is_read(SyncerType::Bgp) && server.hub_of(SyncerType::Bgp).is_none());
-    // It begins again as it is by then.
+    // It begins again with the present objects.
     store.put(SyncerType::Bgp, &node("n2"), "{}", "2");
     let again = Reader::in_sync(address, SyncerType::Bgp);
     assert_eq!((again.texts(), store.opened(SyncerType::Bgp)), (store.objects(SyncerType::Bgp), 2));
@@ -273,7 +274,8 @@ fn a_syncer_is_read_for_as_long_as_it_has_clients() {
     until("it ends with the server", || !store.is_read(SyncerType::Bgp));
 }
 
-/// What is counted of one syncer says nothing of another one, and what only grows does so when the syncer ends in between.
+/// Each syncer has separate statistics, and its totals never decrease, even if the syncer ends in
+/// between.
 #[test]
 fn each_syncer_has_figures_of_its_own() {
     let store = Store::default();
@@ -300,16 +302,16 @@ fn each_syncer_has_figures_of_its_own() {
     assert_eq!(SyncerType::ALL[..2], [SyncerType::Felix, SyncerType::Bgp]);
     assert_eq!(streaming(), [1, 2, 0, 0]);
     assert_eq!(SyncerType::ALL.map(|syncer| of(syncer).entries), [2, 3, 0, 0]);
-    // The buffer before the cache may have told of a node once that changed twice.
+    // The buffer before the cache may have merged two changes of a node.
     assert!((3..=4).contains(&of(SyncerType::Bgp).updates), "{:?}", of(SyncerType::Bgp));
     // The second is shared only if the first was written when the syncer was in sync.
     let snapshots = SyncerType::ALL.map(|syncer| of(syncer).snapshots_written + of(syncer).snapshots_shared);
     assert_eq!(snapshots, [1, 2, 0, 0]);
-    // Both were told of two nodes at least, behind the snapshot.
+    // Both received at least two nodes after the snapshot.
     let objects = of(SyncerType::Bgp).objects;
     assert!(objects.count() >= 2 && objects.sum() >= 4.0, "{objects:?}");
     assert!(of(SyncerType::Felix).bytes_sent > 0 && of(SyncerType::NodeStatus).bytes_sent == 0);
-    // What is counted behind the bytes, or when a client answers.
+    // These values are counted after the bytes were sent, or when a client answers.
     let answered = |reader: &mut Reader, syncer| {
         let is_counted = |_: &Reader| {
             let stats = of(syncer);
@@ -334,7 +336,7 @@ fn each_syncer_has_figures_of_its_own() {
     assert!(of(SyncerType::Bgp).updates >= before.updates + 3, "{:?}", of(SyncerType::Bgp));
 }
 
-/// What a server says to a client that it turns away: its version, with the reason.
+/// Returns the version that a server sends to a client that it refuses, with the reason.
 fn refusal(server: SocketAddr, syncer_type: &str) -> String {
     let hello = Hello { syncer_type: syncer_type.into(), supports_modern_policy_keys: true, ..Hello::default() };
     let mut stream = TcpStream::connect(server).unwrap();
@@ -369,7 +371,7 @@ fn clients_that_want_what_is_not_served_are_told_so() {
     }
 }
 
-/// A client whose source cannot be begun is hung up on, and can try again.
+/// If a source cannot be opened, its client is disconnected and can retry.
 #[test]
 fn a_source_that_cannot_be_begun() {
     let store = Store::default();

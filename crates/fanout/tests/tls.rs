@@ -1,4 +1,5 @@
-//! Who is served by TLS, over real connections, and that nobody else keeps them from it.
+//! Access by TLS over real connections: only clients with the right certificate are served, and
+//! others do not block them.
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
@@ -24,14 +25,14 @@ use tortie_lab::certificates::{Authority, Issued};
 
 use support::{Client, client_config, config, eventually, quick, serve};
 
-/// Shows this certificate, trusts this authority, and talks to who has this name.
+/// Returns settings with this certificate, this trusted authority, and this name of the peer.
 fn tls(issued: &Issued, authority: &Path, peer: &str) -> Option<TlsSettings> {
     let Issued { certificate, key, .. } = issued.clone();
     let files = TlsFiles { authority: authority.into(), certificate, key };
     Some(TlsSettings { files, peer: PeerNames::new(Some(peer.into()), None).unwrap() })
 }
 
-/// What somebody is told who trusts this authority and shows no certificate.
+/// Returns the error of a client that trusts this authority and presents no certificate.
 fn without_certificate(server: std::net::SocketAddr, authority: &Path) -> String {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(&fs::read(authority).unwrap()).unwrap()).unwrap();
@@ -42,7 +43,7 @@ fn without_certificate(server: std::net::SocketAddr, authority: &Path) -> String
         .with_no_client_auth();
     let connection = ClientConnection::new(Arc::new(config), ServerName::try_from("localhost").unwrap()).unwrap();
     let mut stream = StreamOwned::new(connection, TcpStream::connect(server).unwrap());
-    // Nothing more is sent, so that the answer is not lost with what nobody reads.
+    // The client sends nothing more: the server would not read it, and its answer could be lost.
     stream.read_exact(&mut [0]).unwrap_err().to_string()
 }
 

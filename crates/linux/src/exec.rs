@@ -1,7 +1,8 @@
-//! Running programs, each for a limited time.
+//! Execution of external programs with time limits.
 //!
-//! A program leads a process group of its own. One that takes too long is asked to end, with everything that it has
-//! started, and killed if it does not. So are all when this program is to end; then nothing more is started.
+//! A program leads a separate process group. One that exceeds its limit is asked to end, with all
+//! processes that it has started, and killed if it does not. The same happens to all programs when
+//! this process is to end; it then starts no more.
 
 mod group;
 mod running;
@@ -19,7 +20,8 @@ use running::Running;
 
 static OBSERVER: OnceLock<fn(Duration)> = OnceLock::new();
 
-/// Has `observe` called with the time that each start of a program by this process takes. The first observer stays.
+/// Has `observe` called with the duration of each start of a program by this process. Only the
+/// first observer is used.
 pub fn observe_starts(observe: fn(Duration)) {
     let _ = OBSERVER.set(observe);
 }
@@ -37,24 +39,24 @@ pub struct Job {
     pub program: String,
     /// Its arguments.
     pub args: Vec<String>,
-    /// What it reads from its standard input.
+    /// Contents of its standard input.
     pub input: Vec<u8>,
-    /// How long it may take.
+    /// Time limit.
     pub limit: Duration,
 }
 
-/// What became of a program that ran to its end.
+/// Result of a program that ran to its end.
 #[derive(Debug)]
 pub struct Finished {
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
-    /// What it wrote to its standard output.
+    /// Its standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote to its standard error, or the beginning of it.
+    /// Its standard error, up to 64 KiB.
     pub stderr: Vec<u8>,
 }
 
-/// Why a program did not run to its end.
+/// Reason why a program did not run to its end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecError {
@@ -63,11 +65,11 @@ pub enum ExecError {
     Start {
         /// The program.
         program: String,
-        /// Why.
+        /// The reason.
         #[source]
         error: io::Error,
     },
-    /// It was not started, or was killed, because this program is to end.
+    /// It was not started, or was killed, because this process is to end.
     #[error("{program} was not run to its end, because this program is ending")]
     Stopping {
         /// The program.
@@ -78,44 +80,45 @@ pub enum ExecError {
     Late {
         /// The program.
         program: String,
-        /// How long it was given.
+        /// Its time limit.
         limit: Duration,
     },
-    /// It ended, but something that it had started held its output open, so that the end of it is not known.
+    /// It ended, but a process that it had started kept its output open, so that the output is
+    /// incomplete.
     #[error("{program} ended, but something that it had started kept its output open and was killed")]
     OutputHeld {
         /// The program.
         program: String,
     },
-    /// It wrote more than can be kept.
+    /// It wrote more than the limit of output.
     #[error("{program} wrote more than {limit} bytes and was killed")]
     TooMuch {
         /// The program.
         program: String,
-        /// How much would have been kept.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// Feeding, reading or awaiting it failed.
-    #[error("{program} was killed, because it could not be talked to")]
+    /// Writing its input, reading its output or waiting for it failed.
+    #[error("{program} was killed, because communication with it failed")]
     Broken {
         /// The program.
         program: String,
-        /// What failed.
+        /// The error.
         #[source]
         error: io::Error,
     },
 }
 
-/// How much patience there is besides a program's own limit, and for how much output.
+/// Limits of time and output besides a program's own time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// How long a program may go on when this one is to end.
+    /// Time that a program may go on when this process is to end; 1 s by default.
     pub stopping: Duration,
-    /// How long a program that was asked to end may take before it is killed.
+    /// Time between the request to end and the kill; 1 s by default.
     pub asked: Duration,
-    /// How long the output of a program that has ended may stay open.
+    /// Time for which the output of an ended program may stay open; 1 s by default.
     pub ended: Duration,
-    /// How many bytes of standard output are taken. More is a failure.
+    /// Maximum size of standard output in bytes, 512 MiB by default. More is an error.
     pub output: usize,
 }
 
@@ -130,7 +133,7 @@ impl Default for Patience {
     }
 }
 
-/// Runs programs.
+/// Executor of programs.
 #[derive(Clone, Default)]
 pub struct Runner {
     stop: Stop,
@@ -145,13 +148,13 @@ impl fmt::Debug for Runner {
 }
 
 impl Runner {
-    /// Runs programs until `stop` is set.
+    /// Creates a runner that runs programs until `stop` is set.
     #[must_use]
     pub fn new(stop: Stop) -> Self {
         Self { stop, ..Self::default() }
     }
 
-    /// With other patience than usual.
+    /// Uses other limits than the default.
     #[must_use]
     pub fn with_patience(self, patience: Patience) -> Self {
         Self { patience, ..self }
@@ -163,13 +166,13 @@ impl Runner {
         Self { progress: Some(Arc::new(progress)), ..self }
     }
 
-    /// Whether this program is to end.
+    /// Returns the request to end this process.
     #[must_use]
     pub fn stop(&self) -> &Stop {
         &self.stop
     }
 
-    /// Tells that something was done.
+    /// Reports progress.
     pub fn note_progress(&self) {
         if let Some(progress) = &self.progress {
             progress();
@@ -185,7 +188,7 @@ impl Runner {
         self.run_all(std::slice::from_ref(job)).pop().unwrap_or_else(stopping)
     }
 
-    /// Runs programs side by side; results in the order of the jobs.
+    /// Runs programs concurrently; returns the results in the order of the jobs.
     #[must_use]
     pub fn run_all(&self, jobs: &[Job]) -> Vec<Result<Finished, ExecError>> {
         let mut results: Vec<Option<Result<Finished, ExecError>>> = jobs.iter().map(|_| None).collect();
@@ -223,7 +226,7 @@ impl Runner {
     }
 }
 
-/// Whether a program of this name is in the search path.
+/// Reports whether a program of this name is in the search path.
 #[must_use]
 pub fn is_installed(program: &str) -> bool {
     use std::os::unix::fs::PermissionsExt;

@@ -16,31 +16,33 @@ const OTHER_HOST: u8 = 3;
 /// The packet is one that this machine sent.
 const OUTGOING: u8 = 4;
 
-/// Where a packet of ARP goes.
+/// Returns the destination address of an ARP packet.
 ///
-/// When it sends, the kernel looks at everything of such an address but its family, so that one of IPv6 with the same bytes
-/// stands for it: protocol, index of the interface, and behind two words that do not count the Ethernet address and its length.
+/// When it sends, the kernel evaluates all of such an address but its family. An IPv6 address with
+/// the same bytes therefore stands for it: protocol, interface index, two ignored fields, and the
+/// length of the Ethernet address with the address itself.
 #[must_use]
 pub fn to(interface: u32, mac: Mac) -> SocketAddrV6 {
     let mut rest = [0; 16];
     rest.iter_mut().zip([0, 1, 0, 6].into_iter().chain(mac.0)).for_each(|(byte, value)| *byte = value);
-    // Ports and flow labels are in network order, and the index in the machine's.
+    // The port is stored in network byte order, the index in the machine's.
     SocketAddrV6::new(Ipv6Addr::from(rest), ETHERTYPE_ARP, u32::from_be(interface), 0)
 }
 
-/// Where a packet comes from.
+/// Origin of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The index of the interface.
+    /// Index of the interface.
     pub interface: u32,
-    /// This machine has sent it.
+    /// Whether this machine has sent it.
     pub is_own: bool,
-    /// It was for another machine.
+    /// Whether it was for another machine.
     pub is_foreign: bool,
 }
 
 impl Origin {
-    /// Reads the address that a packet socket gives with a packet; `None` if it is none.
+    /// Decodes the address that a packet socket returns with a packet; `None` if it is of another
+    /// kind.
     #[must_use]
     pub fn of(address: &SocketAddrAny) -> Option<Self> {
         if address.address_family() != AddressFamily::PACKET {
@@ -59,7 +61,7 @@ impl Origin {
     }
 }
 
-/// Keeps what is hashed: of an address all its bytes, which are not to be had otherwise.
+/// Hasher that keeps the hashed bytes. The bytes of an address are not accessible otherwise.
 #[derive(Default)]
 struct Bytes(Vec<u8>);
 
@@ -72,7 +74,7 @@ impl Hasher for Bytes {
         self.0.extend_from_slice(bytes);
     }
 
-    /// The length that comes before.
+    /// Ignores the length that precedes the bytes.
     fn write_usize(&mut self, _: usize) {}
 }
 

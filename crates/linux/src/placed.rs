@@ -1,4 +1,4 @@
-//! Errors of the system with the place that they are about.
+//! Errors of the system with the object that they are about.
 
 use std::io;
 
@@ -11,7 +11,7 @@ struct Placed {
     error: io::Error,
 }
 
-/// Adds a place to an error, which keeps its kind.
+/// Adds an object to an error, which keeps its kind.
 pub(crate) fn placed(place: impl Into<String>) -> impl FnOnce(io::Error) -> io::Error {
     let place = place.into();
     |error| io::Error::new(error.kind(), Placed { place, error })

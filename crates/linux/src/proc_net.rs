@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// The state of a connection that is established.
 const ESTABLISHED: &str = "01";
 
-/// A line that is not of the kernel's form.
+/// Line that does not have the kernel's format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} of the kernel's list of connections cannot be understood")]
+#[error("line {line} of the kernel's list of connections is malformed")]
 pub struct Malformed {
     /// The number of the line, from 1.
     pub line: usize,
@@ -22,11 +22,11 @@ pub struct Ends {
     pub remote: SocketAddr,
 }
 
-/// Established connections to one of these local ports, in the order of the list. IPv4 addresses within IPv6 are IPv4
-/// addresses.
+/// Returns the established connections to one of these local ports, in the order of the list.
+/// IPv4-mapped IPv6 addresses are converted to IPv4 addresses.
 ///
 /// # Errors
-/// If any line cannot be understood: it may be the one that counts.
+/// If any line is malformed, since it may be a relevant one.
 pub fn established(list: &str, ports: &[u16]) -> Result<Vec<Ends>, Malformed> {
     let mut found = Vec::new();
     for (index, line) in list.lines().enumerate().skip(1) {
@@ -45,7 +45,8 @@ pub fn established(list: &str, ports: &[u16]) -> Result<Vec<Ends>, Malformed> {
     Ok(found)
 }
 
-/// `0100007F:0016`: words of the address in the byte order of the machine, and the port.
+/// Parses an end such as `0100007F:0016`: words of the address in the byte order of the machine,
+/// and the port.
 fn address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;

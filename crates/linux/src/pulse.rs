@@ -9,12 +9,12 @@ use std::time::Duration;
 pub enum Life {
     /// The thread works.
     Beats,
-    /// The thread gives no sign of life until the next one, because it waits for another that reports itself, or has ended
-    /// as it should.
+    /// The thread gives no sign of life until the next one, because it waits for another thread
+    /// that reports itself, or has ended normally.
     Rests,
 }
 
-/// Signs of life of one thread; the default goes nowhere.
+/// Signs of life of one thread; the default discards them.
 #[derive(Clone, Default)]
 pub struct Pulse(Option<Arc<dyn Fn(Life) + Send + Sync>>);
 

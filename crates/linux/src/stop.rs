@@ -1,4 +1,4 @@
-//! The wish that the program ends, heard by whoever waits for something.
+//! Request to end the program, which also ends waits.
 
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,22 +10,23 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// Whether the program is to end; clones share it. By default it never is.
+/// Request to end the program, shared by clones. The default one can never be set.
 ///
-/// Setting it never waits for anybody, and a wait for it ends at once.
+/// Setting it never blocks, and ends a wait for it at once.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Option<Arc<Shared>>);
 
 #[derive(Debug)]
 struct Shared {
     set: AtomicBool,
-    /// The pipe that is closed when the program is to end: one wake-up for any number of listeners, for ever.
+    /// Writing end of a pipe, closed when the program is to end: this wakes any number of
+    /// listeners, permanently.
     writer: Mutex<Option<PipeWriter>>,
     reader: PipeReader,
 }
 
 impl Stop {
-    /// One that can be set.
+    /// Creates one that can be set.
     ///
     /// # Errors
     /// If no pipe can be made.
@@ -34,7 +35,7 @@ impl Stop {
         Ok(Self(Some(Arc::new(Shared { set: AtomicBool::new(false), writer: Mutex::new(Some(writer)), reader }))))
     }
 
-    /// Sets it. Returns whether it was set before.
+    /// Sets it. Reports whether it was set before.
     pub fn set(&self) -> bool {
         let Some(shared) = &self.0 else { return false };
         let before = shared.set.swap(true, Ordering::SeqCst);
@@ -42,13 +43,13 @@ impl Stop {
         before
     }
 
-    /// Whether it has been set.
+    /// Reports whether it has been set.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.0.as_ref().is_some_and(|shared| shared.set.load(Ordering::SeqCst))
     }
 
-    /// Lets time pass, but no more once it is set; says whether it is.
+    /// Waits for this time, or until it is set. Reports whether it is set.
     #[must_use]
     pub fn wait(&self, time: Duration) -> bool {
         let Some(descriptor) = self.descriptor() else {
@@ -62,25 +63,26 @@ impl Stop {
                 return self.is_set();
             }
             if poll_for(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], left).is_err() {
-                // Without the pipe there is the flag.
+                // If the pipe fails, the flag still works.
                 thread::sleep(left.min(Duration::from_millis(10)));
             }
         }
     }
 
-    /// What becomes readable when it is set.
+    /// Returns a file descriptor that becomes readable when it is set; `None` if it can never be
+    /// set.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.0.as_ref().map(|shared| shared.reader.as_fd())
     }
 }
 
-/// Waits until something happens to one of the descriptors, a signal arrives, or the time is over.
+/// Waits for an event on one of the descriptors, a signal, or the end of the time.
 ///
 /// # Errors
 /// If the kernel refuses.
 pub fn poll_for(descriptors: &mut [PollFd<'_>], time: Duration) -> io::Result<()> {
-    // A time that the kernel cannot take is as good as for ever.
+    // A time that is too large for the kernel means no timeout.
     let time = Timespec::try_from(time).ok();
     match poll(descriptors, time.as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(()),

@@ -6,9 +6,9 @@ use tortie_model::{
     Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
 
-/// The label that says when a pod was last changed, in microseconds.
+/// Label with the time of a pod's last change, in microseconds.
 const CHANGED: &str = "changed";
-/// A parameter that means nothing, to see how far a change has come.
+/// Parameter without a meaning, which shows the progress of changes.
 pub(crate) const MARKER: &str = "LoadMarker";
 
 /// The sizes of a cluster.
@@ -26,7 +26,8 @@ pub(crate) fn node_name(number: usize) -> String {
 }
 
 impl Cluster {
-    /// A pod as Kubernetes makes them, last changed at this time. Numbers from `pods` on are successors.
+    /// Returns a pod as Kubernetes makes it, last changed at `now`. Numbers from `pods` on are
+    /// successors.
     pub(crate) fn pod(&self, number: usize, changed: u64) -> Update {
         let service = number % self.services;
         let namespace = self.namespace(service);
@@ -57,7 +58,7 @@ impl Cluster {
     }
 
     fn pod_key(&self, number: usize) -> WorkloadEndpointKey {
-        // The pods of a service are on different nodes, and so are successors.
+        // The pods of a service, and successors, are on different nodes.
         let node = node_name((number + number / self.services * 97) % self.nodes);
         let service = number % self.services;
         let pod = format!("{}/service-{service}-7d4b9c6f{:02x}-{number:05x}", self.namespace(service), number % 256);
@@ -68,8 +69,8 @@ impl Cluster {
         format!("team-{}", service % self.namespaces)
     }
 
-    /// All but pods: nodes, the profiles of namespaces, and a policy for each service. It admits the next service, and
-    /// lets out to the one after that.
+    /// Returns all objects but pods: nodes, the profiles of namespaces, and a policy for each
+    /// service. The policy allows ingress from the next service, and egress to the one after that.
     pub(crate) fn rest(&self) -> impl Iterator<Item = Update> {
         let nodes = (0..self.nodes).map(|number| self.node(number));
         let profiles = (0..self.namespaces).flat_map(|namespace| {
@@ -122,13 +123,13 @@ fn profile(name: String, labels: Labels) -> [Update; 2] {
     ]
 }
 
-/// When a pod was changed, unless the update deletes it, or is about something else.
+/// Returns the time of a pod's change; `None` if the update deletes it or is of another kind.
 pub(crate) fn changed(update: &Update) -> Option<u64> {
     let Update::WorkloadEndpoint(_, Some(endpoint)) = update else { return None };
     endpoint.labels.get(CHANGED)?.parse().ok().filter(|&stamp| stamp > 0)
 }
 
-/// An update that shows how far the updates before it have come.
+/// Returns an update that shows the progress of the updates before it.
 pub(crate) fn marker(number: u64) -> Update {
     Update::GlobalConfig(ConfigName::new(MARKER), Some(number.to_string().into()))
 }
@@ -146,7 +147,7 @@ pub(crate) fn marker_number(update: &Update) -> Option<u64> {
 pub(crate) struct Churn {
     cluster: Cluster,
     step: usize,
-    /// Which successor is in each pod's place.
+    /// Generation of the pod in each slot.
     generations: Vec<u16>,
 }
 
@@ -155,10 +156,10 @@ impl Churn {
         Self { cluster, step: 0, generations: vec![0; cluster.pods] }
     }
 
-    /// The next change, which happens at this time.
+    /// Returns the next change, with the timestamp `now`.
     pub(crate) fn next(&mut self, now: u64) -> Update {
         let pods = self.cluster.pods;
-        // Far apart, and never one that is gone.
+        // The two pods are far apart, and never one that was deleted.
         let slot = self.step / 3 * 7919 % pods;
         let other = (slot + pods / 2) % pods;
         self.step += 1;

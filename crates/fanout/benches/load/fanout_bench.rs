@@ -1,7 +1,8 @@
 //! A thousand clients, a hundred thousand endpoints, five hundred updates a second.
 //!
-//! This program is also all the clients. They read everything that they are sent. To leave processor time to the server on a
-//! small machine, all but a few skip the contents of the snapshot; every client decodes every change.
+//! This program also runs all the clients. They read everything that they receive. To leave
+//! processor time to the server on a small machine, all but a few skip the contents of the
+//! snapshot; every client decodes every change.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -23,7 +24,7 @@ use super::latency::{self, Latencies};
 use super::process::{Fanout, Figures};
 use super::wire::{Datastore, greet};
 
-/// One client of so many decodes its snapshot.
+/// One of this many clients decodes its snapshot.
 const DECODES: usize = 50;
 
 /// Measure one `tortie fanout` with many clients.
@@ -32,7 +33,7 @@ pub(crate) struct Args {
     /// The agent's program.
     #[arg(long, hide = true)]
     agent: PathBuf,
-    /// Clients, each of a node of its own.
+    /// Clients, each of a different node.
     #[arg(long, default_value_t = 1000)]
     clients: usize,
     /// Endpoints.
@@ -46,7 +47,7 @@ pub(crate) struct Args {
     seconds: u64,
 }
 
-/// What all clients share.
+/// Counters shared by all clients.
 #[derive(Default)]
 struct Tally {
     have_snapshot: AtomicUsize,
@@ -189,7 +190,7 @@ impl Tally {
     }
 }
 
-/// A client of one node, which comes back if it is lost in the crowd that knocks at once.
+/// Runs a client of one node, which reconnects if the rush of connections breaks its own.
 async fn follow(address: SocketAddr, number: usize, tally: Arc<Tally>) {
     loop {
         let Err(error) = listen(address, number, &tally).await;
@@ -198,7 +199,7 @@ async fn follow(address: SocketAddr, number: usize, tally: Arc<Tally>) {
     }
 }
 
-/// Follows the changes. An error means that there was no connection to speak of.
+/// Follows the changes. An error means that the connection failed before any data.
 async fn listen(address: SocketAddr, number: usize, tally: &Tally) -> std::io::Result<Infallible> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true).unwrap();
@@ -249,7 +250,7 @@ async fn listen(address: SocketAddr, number: usize, tally: &Tally) -> std::io::R
     }
 }
 
-/// Drops a compressed frame from the front, if there is a whole one.
+/// Removes a complete compressed frame from the front, if there is one.
 fn skip(buffer: &mut BytesMut) -> bool {
     let Some(&[a, b, c, d, kind]) = buffer.first_chunk::<5>() else { return false };
     let length = u32::from_le_bytes([a, b, c, d]) as usize;
@@ -260,7 +261,7 @@ fn skip(buffer: &mut BytesMut) -> bool {
     whole
 }
 
-/// When an endpoint was changed, by its label.
+/// Returns the time of an endpoint's change, from its label.
 fn stamp_of(value: &[u8]) -> u64 {
     let name = b"\"changed\":\"";
     let at = value.windows(name.len()).position(|window| window == name).unwrap() + name.len();

@@ -1,4 +1,4 @@
-//! Latencies, counted in steps.
+//! Histogram of latencies.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const STEP: u64 = 50;
 const STEPS: usize = 400_000;
 
-/// How many latencies were so many steps long. What is longer than 20 s counts as 20 s.
+/// Number of latencies of each length, in steps. Latencies above 20 s count as 20 s.
 #[derive(Debug)]
 pub(crate) struct Latencies(Vec<AtomicU32>);
 
@@ -18,13 +18,13 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Something that began at this time, by [`now`], is over.
+    /// Counts the time from `began`, a value of [`now`], to the present.
     pub(crate) fn add(&self, began: u64) {
         let step = usize::try_from(now().saturating_sub(began) / STEP).unwrap().min(STEPS - 1);
         self.0[step].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The latencies that the given shares of all do not exceed, in milliseconds.
+    /// Returns the latencies that the given shares of all do not exceed, in milliseconds.
     pub(crate) fn quantiles<const N: usize>(&self, shares: [f64; N]) -> [f64; N] {
         let counts: Vec<u64> = self.0.iter().map(|count| count.load(Ordering::Relaxed).into()).collect();
         let total: u64 = counts.iter().sum();
@@ -40,13 +40,13 @@ impl Latencies {
         })
     }
 
-    /// All that there are, by step; none are left.
+    /// Returns all latencies by step and resets them.
     pub(crate) fn take(&self) -> Vec<(usize, u32)> {
         let counts = self.0.iter().map(|count| count.swap(0, Ordering::Relaxed));
         counts.enumerate().filter(|&(_, count)| count > 0).collect()
     }
 
-    /// Adds what [`Latencies::take`] took.
+    /// Adds latencies from [`Latencies::take`].
     pub(crate) fn merge(&self, taken: &[(usize, u32)]) {
         for &(step, count) in taken {
             self.0[step.min(STEPS - 1)].fetch_add(count, Ordering::Relaxed);

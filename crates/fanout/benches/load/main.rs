@@ -1,7 +1,7 @@
 //! Load on `tortie fanout`: `cargo xtask fanout-bench --help`, `cargo xtask scale --help`.
 //!
-//! This program is the datastore, a server of its own that the servers under test follow. The servers under test are
-//! processes of their own.
+//! This program acts as the datastore: a separate server, which the servers under test follow. The
+//! servers under test are separate processes.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a benchmark starts programs and reads clocks")]
 
 mod cluster;
@@ -13,7 +13,7 @@ mod wire;
 
 use clap::{Parser, Subcommand};
 
-/// As the agent's, whose calculation a part of the load is.
+/// Same allocator as in the agent, since its calculation is a part of the load.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -22,7 +22,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// What cargo passes to benchmarks.
+    /// Argument that cargo passes to benchmarks.
     #[arg(long, hide = true, global = true)]
     bench: bool,
 }

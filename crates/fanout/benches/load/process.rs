@@ -1,4 +1,4 @@
-//! Processes that take part, and what they take of the machine.
+//! Processes of the benchmark, and their use of processor and memory.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,12 +14,12 @@ use serde_json::Value;
 #[derive(Debug)]
 pub(crate) struct Fanout {
     child: Child,
-    /// Where it listens for agents.
+    /// Address on which it listens for agents.
     pub(crate) address: SocketAddr,
     http: SocketAddr,
 }
 
-/// What a process has taken of the machine.
+/// Processor time and memory of a process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
     /// Seconds of processor time.
@@ -88,8 +88,8 @@ impl Drop for Fanout {
     }
 }
 
-/// This program once more, as a part of the load. It answers each line of its input with a line of JSON, the first
-/// without being asked, and ends with its input.
+/// Another process of this program, as a part of the load. It prints a first line of JSON, then one
+/// for each line of its input. It ends with its input.
 #[derive(Debug)]
 pub(crate) struct Worker {
     child: Child,

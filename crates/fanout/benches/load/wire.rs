@@ -1,4 +1,4 @@
-//! The two ends of the chain of servers: the datastore, and what a client says first.
+//! Both ends of the chain of servers: the datastore, and the hello of a client.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use tortie_fanout::protocol::{ClientHello, MAGIC, ToServer, VERSION, client};
 use tortie_fanout::server::{Server, ServerConfig};
 use tortie_model::Update;
 
-/// A server in this program that tells each change at once.
+/// Server in this program that sends each change at once.
 #[derive(Debug)]
 pub(crate) struct Datastore {
     feed: Feed,
@@ -38,7 +38,7 @@ impl Datastore {
     }
 }
 
-/// Says which node a client is.
+/// Sends the hello of a client of this node.
 pub(crate) async fn greet(writer: &mut (impl AsyncWrite + Unpin), node: String) -> std::io::Result<()> {
     let hello = ClientHello { version: VERSION, node, software: "load".into(), ..ClientHello::default() };
     let hello = ToServer { message: Some(client::Message::Hello(hello)) };

@@ -1,4 +1,4 @@
-//! The trail of changes.
+//! Trail of changes.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -8,7 +8,7 @@ use tortie_model::SyncStatus;
 
 use super::{Audience, Entry, WireFormat};
 
-/// How an object has changed.
+/// Kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It did not exist before.
@@ -19,46 +19,46 @@ pub enum Change {
     Deleted,
 }
 
-/// An object that has changed.
+/// Changed object.
 #[derive(Clone, Debug)]
 pub struct Delta {
     /// Its path.
     pub path: Arc<str>,
-    /// What it is now; `None` if it does not exist any more.
+    /// The current object; `None` if it does not exist any more.
     pub entry: Option<Arc<Entry>>,
-    /// How it has changed.
+    /// Kind of the change.
     pub change: Change,
-    /// Who has to know.
+    /// Nodes that need the change.
     pub audience: Audience,
 }
 
-/// One entry of a linked list of changes: what has changed since the breadcrumb before, and a link to the next one
-/// (`typha/pkg/snapcache`).
+/// Element of a linked list of changes: the changes since the previous breadcrumb, and a link to
+/// the next one (`typha/pkg/snapcache`).
 ///
 /// A breadcrumb is immutable. A client holds the breadcrumb that it was sent last, which keeps all newer ones alive; older
 /// ones are freed with their last client. The writer holds no reference to clients and never waits for one.
 #[derive(Debug)]
 pub struct Breadcrumb {
-    /// Its number; the next breadcrumb's is one more.
+    /// Its number. Consecutive breadcrumbs have consecutive numbers.
     pub sequence: u64,
-    /// When it was made.
+    /// Time at which it was made.
     pub made: Instant,
-    /// When the source noticed the oldest of these changes.
+    /// Time at which the source noticed the oldest of these changes.
     pub noticed: Option<Instant>,
-    /// How far the datastore has been read as of this breadcrumb.
+    /// Status of the datastore as of this breadcrumb.
     pub status: SyncStatus,
-    /// Whether it had been read less, or more, as of the breadcrumb before.
+    /// Whether the status differs from that of the previous breadcrumb.
     pub status_changed: bool,
-    /// What has changed.
+    /// The changes.
     pub deltas: Box<[Delta]>,
-    /// The bytes of paths and values of all breadcrumbs up to this one.
+    /// Size of the paths and values of all breadcrumbs up to this one, in bytes.
     pub bytes_so_far: u64,
     pub(super) next: OnceLock<Arc<Self>>,
     wire: [OnceLock<Bytes>; WireFormat::COUNT],
 }
 
 impl Breadcrumb {
-    /// The first breadcrumb, with nothing before it.
+    /// Returns the first breadcrumb of a trail.
     pub(super) fn first(made: Instant) -> Self {
         Self {
             sequence: 0,
@@ -73,7 +73,7 @@ impl Breadcrumb {
         }
     }
 
-    /// What comes after this breadcrumb.
+    /// Returns the successor of this breadcrumb.
     pub(super) fn followed_by(
         &self,
         deltas: Box<[Delta]>,
@@ -95,13 +95,13 @@ impl Breadcrumb {
         }
     }
 
-    /// The next breadcrumb, if it has been laid.
+    /// Returns the next breadcrumb, if it exists.
     #[must_use]
     pub fn next(&self) -> Option<&Arc<Self>> {
         self.next.get()
     }
 
-    /// The breadcrumb in this format, as `write` writes it the first time that somebody asks.
+    /// Returns the breadcrumb in this format. The first call encodes it with `write`.
     pub fn wire(&self, format: WireFormat, write: impl FnOnce(&Self) -> Bytes) -> Bytes {
         match self.wire.get(format as usize) {
             Some(place) => place.get_or_init(|| write(self)).clone(),
@@ -111,7 +111,7 @@ impl Breadcrumb {
 }
 
 impl Drop for Breadcrumb {
-    /// One after the other: a long trail that its last holder lets go would need a deep stack.
+    /// Drops the trail iteratively: dropping a long trail recursively would need a deep stack.
     fn drop(&mut self) {
         let mut next = self.next.take();
         while let Some(breadcrumb) = next {

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use super::Entry;
 
-/// How many entries, or parts, one node of the tree holds at the most.
+/// Maximum number of entries or children in a node of the tree.
 const MOST: usize = 64;
-/// Neighbours that are smaller together become one.
+/// Maximum size of two adjacent nodes that are merged.
 const FEW: usize = 24;
 
-/// Entries, ordered by path.
+/// Ordered map of entries by path.
 ///
-/// A clone shares everything with its original; what is changed afterwards is copied on the way from the root, so that a
-/// change costs some nodes of at most 64 pointers, however many entries and clones there are.
+/// A clone shares all nodes with its source. A later change copies the nodes on the path from the
+/// root. It therefore costs a few nodes of at most 64 pointers, however many entries and clones
+/// exist.
 #[derive(Clone, Debug)]
 pub struct Entries {
     root: Arc<Node>,
@@ -28,7 +29,7 @@ enum Node {
 
 #[derive(Clone, Debug)]
 struct Child {
-    /// No path below is less. The first child's is not looked at.
+    /// Lower bound of the paths below. Unused in the first child.
     least: Arc<str>,
     node: Arc<Node>,
 }
@@ -40,19 +41,19 @@ impl Default for Entries {
 }
 
 impl Entries {
-    /// How many there are.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Reports whether the map is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The entry of this path.
+    /// Returns the entry of this path.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<&Arc<Entry>> {
         let mut node = &*self.root;
@@ -67,7 +68,7 @@ impl Entries {
         }
     }
 
-    /// Puts an entry in its place, and gives out the one that was there.
+    /// Inserts an entry and returns the previous one of the same path.
     pub fn insert(&mut self, entry: Arc<Entry>) -> Option<Arc<Entry>> {
         let (before, split) = Node::insert(&mut self.root, entry);
         if let Some(right) = split {
@@ -78,9 +79,9 @@ impl Entries {
         before
     }
 
-    /// Takes an entry away, and gives it out.
+    /// Removes an entry and returns it.
     pub fn remove(&mut self, path: &str) -> Option<Arc<Entry>> {
-        // Nothing is copied for what is not there.
+        // A missing path must not cause copies.
         self.get(path)?;
         let removed = Node::remove(&mut self.root, path)?;
         self.len -= 1;
@@ -92,17 +93,17 @@ impl Entries {
         Some(removed)
     }
 
-    /// All entries in the order of their paths.
+    /// Iterates over all entries in the order of their paths.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.from("")
     }
 
-    /// The entries whose paths begin with `prefix`, in order.
+    /// Iterates over the entries whose paths begin with `prefix`, in order.
     pub fn below<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Entry>> {
         self.from(prefix).take_while(move |entry| entry.path.starts_with(prefix))
     }
 
-    /// The entries from `path` on.
+    /// Iterates over the entries from `path` on.
     fn from(&self, path: &str) -> Iter<'_> {
         let mut iter = Iter { branches: Vec::new(), leaf: [].iter() };
         let mut node = &*self.root;
@@ -124,7 +125,7 @@ impl Entries {
     }
 }
 
-/// Which child has the path, if one has.
+/// Returns the index of the child that has the path, if any child has it.
 fn place(children: &[Child], path: &str) -> usize {
     children.get(1..).unwrap_or_default().partition_point(|child| &*child.least <= path)
 }
@@ -184,7 +185,8 @@ impl Node {
     }
 }
 
-/// Joins a child that has become small with a small neighbour; so no node stays empty next to another.
+/// Merges a child that has become small with a small neighbour; thus no node stays empty next to
+/// another.
 fn merge(children: &mut Vec<Child>, at: usize) {
     let left = if at + 1 < children.len() { at } else { at.saturating_sub(1) };
     let (Some(a), Some(b)) = (children.get(left), children.get(left + 1)) else { return };
@@ -198,7 +200,8 @@ fn merge(children: &mut Vec<Child>, at: usize) {
     match (Arc::make_mut(&mut a.node), Arc::unwrap_or_clone(node)) {
         (Node::Leaf(left), Node::Leaf(right)) => left.extend(right),
         (Node::Branch(left), Node::Branch(mut right)) => {
-            // What was first over there is not any more: its bound is its parent's.
+            // The first child of the right node is no longer first; it takes the node's lower
+            // bound.
             if let Some(first) = right.first_mut() {
                 first.least = least;
             }
@@ -223,7 +226,7 @@ impl<'a> Iterator for Iter<'a> {
                 return Some(entry);
             }
             let mut rest = self.branches.pop()?;
-            // That branch has been gone through; its parent is next.
+            // This branch is exhausted; continue with its parent.
             let Some(child) = rest.next() else { continue };
             self.branches.push(rest);
             match &*child.node {

@@ -1,4 +1,4 @@
-//! Objects as they travel.
+//! Encoded objects.
 
 use std::borrow::Cow;
 use std::iter::zip;
@@ -11,53 +11,54 @@ use tortie_resources::{path, v1};
 
 use super::WireFormat;
 
-/// An object: where the datastore has it, and its value.
+/// Encoded object: its path in the datastore and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The path of its key ([`tortie_resources::path`]).
     pub path: Arc<str>,
     /// Its value as [`tortie_resources::v1`] writes it.
     pub value: Bytes,
-    /// Its version in the datastore when it got this value, if the source says.
+    /// Its version in the datastore when it got this value, if the source provides it.
     pub version: Option<Arc<str>>,
-    /// What other nodes need of it.
+    /// Part that other nodes need.
     pub remote_view: RemoteView,
 }
 
-/// What the nodes need of an object that is not their own.
+/// Part of an object that nodes other than its own need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteView {
     /// All of it.
     Same,
-    /// Less: labels, profiles, addresses and named ports of a workload endpoint, but not its interface and the like. Most
-    /// of the text is the same, and is not held twice.
+    /// A shorter text: labels, profiles, addresses and named ports of a workload endpoint, but not
+    /// its interface and similar fields. Only the difference is stored, since most of the text is
+    /// the same.
     Reduced {
-        /// These bytes of the value are different,
+        /// Range of bytes in the value that is replaced.
         cut: Range<usize>,
-        /// and these are in their place.
+        /// Bytes in place of that range.
         replacement: Box<[u8]>,
     },
-    /// All of it, if they ask for blocks of addresses.
+    /// All of it, for nodes that ask for IPAM blocks.
     Block,
     /// Nothing: the configuration of one node.
     Nothing,
-    /// Nothing: it is for readers of another syncer than Felix's.
+    /// Nothing: the object belongs to a syncer other than Felix's.
     OtherSyncer,
 }
 
-/// Whom a change concerns, besides the node that the object belongs to.
+/// Nodes that need a change, besides the node to which the object belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Audience {
-    /// Nobody.
+    /// No other node.
     Own,
-    /// The nodes that ask for blocks of addresses.
+    /// The nodes that ask for IPAM blocks.
     Blocks,
     /// All nodes.
     All,
 }
 
 impl Audience {
-    /// Of the change from one value of an object to another.
+    /// Returns the audience of a change from one value of an object to another.
     #[must_use]
     pub fn of(before: Option<&Entry>, after: Option<&Entry>) -> Self {
         let differs = |format| {
@@ -73,7 +74,7 @@ impl Audience {
         }
     }
 
-    /// Whether what all readers of this format have in common has the change.
+    /// Reports whether the batches shared by all clients of this format contain the change.
     #[must_use]
     pub fn reads(self, format: WireFormat) -> bool {
         match format {
@@ -84,11 +85,13 @@ impl Audience {
     }
 }
 
-/// The parameters of a node by which all others know the end of its VXLAN tunnel (`felix/calc/vxlan_resolver.go`).
+/// Configuration parameters of a node that announce its VXLAN tunnel addresses to all other nodes
+/// (`felix/calc/vxlan_resolver.go`).
 const TUNNEL_END: [&str; 4] =
     ["IPv4VXLANTunnelAddr", "IPv6VXLANTunnelAddr", "VXLANTunnelMACAddr", "VXLANTunnelMACAddrV6"];
 
-/// A text that its source holds as well: there are thousands of blocks, of some thousand bytes each.
+/// Text shared with the source, because there are thousands of IPAM blocks of some thousand bytes
+/// each.
 struct Shared(Arc<str>);
 
 impl AsRef<[u8]> for Shared {
@@ -98,11 +101,11 @@ impl AsRef<[u8]> for Shared {
 }
 
 impl Entry {
-    /// Writes an object down that is at this version; `None` if it does not exist, or its key has no path.
+    /// Encodes an object with its version; `None` if it does not exist, or its key has no path.
     #[must_use]
     pub fn new(update: &Update, version: Option<Arc<str>>) -> Option<Self> {
         let path = path::to_path(&update.key()).ok()?.into();
-        // Copied, since what was written into has room left.
+        // Copied, since the encoder's buffer has spare capacity.
         let value: Bytes = match update.passthrough_text() {
             Some(text) => Bytes::from_owner(Shared(Arc::clone(text))),
             None => Bytes::copy_from_slice(&v1::encode(update)?),
@@ -126,27 +129,30 @@ impl Entry {
         Some(Self { path, value, version, remote_view })
     }
 
-    /// Whether the other one is the same object with the same value, whatever its version (`WouldBeNoOp` of
-    /// `typha/pkg/syncproto/sync_proto.go`), as long as that is known of both or of neither.
+    /// Reports whether both are the same object with the same value, regardless of the version
+    /// (`WouldBeNoOp` of `typha/pkg/syncproto/sync_proto.go`). The version must be known of both or
+    /// of neither.
     #[must_use]
     pub fn is_equal_but_for_version(&self, other: &Self) -> bool {
         let is_equal = self.remote_view == other.remote_view && self.path == other.path && self.value == other.value;
         is_equal && self.version.is_some() == other.version.is_some()
     }
 
-    /// Its version in the datastore; empty if that is not known.
+    /// Returns its version in the datastore; empty if unknown.
     #[must_use]
     pub fn revision(&self) -> &str {
         self.version.as_deref().unwrap_or_default()
     }
 
-    /// As [`Entry::revision`], if it is a resource of `projectcalico.org/v3`, whose readers need it to write it back.
+    /// Returns [`Entry::revision`] for a resource of `projectcalico.org/v3`, whose readers need the
+    /// version for updates; empty for others.
     #[must_use]
     pub fn v3_resource_version(&self) -> &str {
         if self.path.starts_with("/calico/resources/v3/") { self.revision() } else { "" }
     }
 
-    /// The value in what all readers of this format have in common.
+    /// Returns the value in the batches shared by all clients of this format; `None` if these lack
+    /// the object.
     #[must_use]
     pub fn value_in(&self, format: WireFormat) -> Option<Bytes> {
         Some(match self.text_in(format)? {
@@ -155,7 +161,7 @@ impl Entry {
         })
     }
 
-    /// Borrowed if it is the value.
+    /// Borrowed if it equals the value.
     fn text_in(&self, format: WireFormat) -> Option<Cow<'_, [u8]>> {
         let blocks = match format {
             WireFormat::OneNode => false,
@@ -176,7 +182,7 @@ impl Entry {
         }
     }
 
-    /// How many bytes its path and its values take.
+    /// Returns the size of its path and its values in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         let reduced =
@@ -186,7 +192,7 @@ impl Entry {
 }
 
 impl RemoteView {
-    /// What makes `reduced` of a value.
+    /// Returns the view that turns `value` into `reduced`.
     pub(super) fn reduced(value: &[u8], reduced: &[u8]) -> Self {
         if value == reduced {
             return Self::Same;
@@ -200,7 +206,8 @@ impl RemoteView {
     }
 }
 
-/// Where everything is that belongs to one node alone: its workload and host endpoints, its configuration.
+/// Path prefix of the objects that belong to one node alone: its workload and host endpoints and
+/// its configuration.
 ///
 /// ```
 /// use tortie_fanout::cache::OwnPrefix;
@@ -213,7 +220,7 @@ impl RemoteView {
 pub struct OwnPrefix(String);
 
 impl OwnPrefix {
-    /// The prefix of a node; `None` if its name is empty.
+    /// Returns the prefix of a node; `None` if its name is empty.
     #[must_use]
     pub fn new(node: &Hostname) -> Option<Self> {
         let mut path = path::to_path(&Key::Wireguard(node.clone())).ok()?;
@@ -221,13 +228,13 @@ impl OwnPrefix {
         Some(Self(path))
     }
 
-    /// The prefix as text, with the slash at its end.
+    /// Returns the prefix as text, with a trailing slash.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether a path is the node's own.
+    /// Reports whether a path belongs to the node.
     #[must_use]
     pub fn covers(&self, path: &str) -> bool {
         path.starts_with(&self.0)

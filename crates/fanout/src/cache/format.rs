@@ -1,13 +1,13 @@
-//! Formats of updates.
+//! Encodings of updates.
 
-/// A format that changes and snapshots are written in, once for all clients that want it.
+/// Encoding of changes and snapshots, made once for all clients that use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WireFormat {
-    /// Our protocol: the part that all nodes share.
+    /// Protocol of the fan-out: the part that all nodes share.
     OneNode,
-    /// The same with IPAM blocks.
+    /// The same, with IPAM blocks.
     OneNodeWithBlocks,
-    /// Our protocol, everything.
+    /// Protocol of the fan-out: all objects.
     AllNodes,
     /// Typha's protocol, uncompressed.
     TyphaPlain,

@@ -1,4 +1,4 @@
-//! A cache between the thread that fills it and the clients that follow it.
+//! Cache shared between the thread that fills it and the clients that follow it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,16 +11,17 @@ use tortie_datastore::{Event, Events, InputProblem};
 use super::{Breadcrumb, Cache, CacheStats, Instance, Snapshot, WireFormat};
 use crate::counters::SyncerCounters;
 
-/// For how long a snapshot that has been written is given to more clients, which then follow from where it was made.
+/// Time for which further clients get an encoded snapshot. They then follow from the breadcrumb at
+/// which it was taken.
 const SHARE: Duration = Duration::from_secs(5);
 
-/// How many events that have come meanwhile are taken before what waits is published.
+/// Maximum number of queued events that are taken before pending changes are published.
 const EVENTS: usize = 16;
 
-/// How long nothing need happen before it is looked whether to go on.
+/// Maximum wait for an event before `go_on` is called again.
 const IDLE: Duration = Duration::from_millis(200);
 
-/// A cache that is shared; clones are the same one.
+/// Shared cache; clones refer to the same one.
 #[derive(Clone)]
 pub struct Hub {
     shared: Arc<Shared>,
@@ -34,59 +35,60 @@ struct Shared {
     counters: Arc<SyncerCounters>,
 }
 
-/// How the source is that fills the cache.
+/// State of the source that fills the cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upstream {
-    /// Why it cannot be read now; `None` if it can.
+    /// Reason why the source is unavailable; `None` if it is available.
     pub unavailable: Option<String>,
-    /// What is wrong with its objects.
+    /// Problems of its objects.
     pub problems: Vec<InputProblem>,
-    /// What cannot be sent to clients.
+    /// Objects that cannot be sent to clients.
     pub refused: Vec<InputProblem>,
-    /// It has ended; nothing new will come.
+    /// Whether the source has ended, so that no more events follow.
     pub ended: bool,
 }
 
-/// A snapshot, written.
+/// Encoded snapshot.
 #[derive(Debug)]
 pub struct WireSnapshot {
-    /// What was written, and from where to follow.
+    /// Encoded objects and the breadcrumb from which a client follows.
     pub base: Snapshot,
-    /// The bytes, in pieces to be sent one after the other.
+    /// The bytes, as pieces to be sent in sequence.
     pub pieces: Vec<Bytes>,
-    /// How many bytes it would have uncompressed.
+    /// Uncompressed size in bytes.
     pub raw_bytes: u64,
     made: Instant,
 }
 
 impl WireSnapshot {
-    /// A snapshot in pieces that is `raw_bytes` long without compression.
+    /// Creates a snapshot from its pieces; `raw_bytes` is its uncompressed size.
     #[must_use]
     pub fn new(base: Snapshot, pieces: Vec<Bytes>, raw_bytes: u64) -> Self {
         Self { base, pieces, raw_bytes, made: Instant::now() }
     }
 
-    /// How many bytes it has.
+    /// Returns its size in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.len() as u64).sum()
     }
 }
 
-/// A client's view: tells when there is more.
+/// Subscription of a client to new breadcrumbs.
 #[derive(Debug)]
 pub struct Subscription {
     newest: watch::Receiver<u64>,
     counters: Arc<SyncerCounters>,
-    /// The next breadcrumb was not there when it was first asked for.
+    /// Whether the next breadcrumb was missing when it was first requested.
     waits: bool,
 }
 
 impl Subscription {
-    /// The breadcrumb after this one; waits until there is one. `None` if the hub is gone.
+    /// Waits for the breadcrumb after this one and returns it; `None` if the hub is gone.
     pub async fn next(&mut self, breadcrumb: &Breadcrumb) -> Option<Arc<Breadcrumb>> {
         loop {
-            // Marked as seen before looking, so that what comes in between wakes us.
+            // Marked as seen before the check, so that a breadcrumb published in between ends the
+            // wait.
             self.newest.borrow_and_update();
             if let Some(next) = self.ready(breadcrumb) {
                 return Some(next);
@@ -96,7 +98,7 @@ impl Subscription {
         }
     }
 
-    /// The breadcrumb after this one, if there is one.
+    /// Returns the breadcrumb after this one, if it exists.
     pub fn ready(&mut self, breadcrumb: &Breadcrumb) -> Option<Arc<Breadcrumb>> {
         let begin = Instant::now();
         let next = Arc::clone(breadcrumb.next()?);
@@ -117,7 +119,7 @@ impl Hub {
         Self::counted(cache, Arc::default())
     }
 
-    /// The same; what it does is counted there.
+    /// Shares a cache and counts its work in `counters`.
     pub(crate) fn counted(cache: Cache, counters: Arc<SyncerCounters>) -> Self {
         let (newest, _) = watch::channel(cache.head().sequence);
         let shared = Shared {
@@ -130,8 +132,9 @@ impl Hub {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Fills the cache with what a source tells until the source ends or `go_on` says no, which is asked several times a
-    /// second. A change goes out at once; others that come within `pace` after it go out together.
+    /// Fills the cache with the events of a source until the source ends or `go_on` returns false.
+    /// `go_on` is called several times a second. A change is published at once; further changes
+    /// within `pace` are published together.
     pub fn fill(&self, events: &Events, pace: Duration, go_on: impl Fn() -> bool) {
         let mut published = None::<Instant>;
         let mut waiting = false;
@@ -150,7 +153,7 @@ impl Hub {
                     waiting = true;
                     self.take(event);
                 }
-                // To be woken for each change costs more than the change.
+                // Waking up for each change costs more than the change.
                 None if waiting => std::thread::sleep(due.min(IDLE)),
                 None => {
                     self.tidy(Instant::now());
@@ -164,7 +167,7 @@ impl Hub {
         }
     }
 
-    /// Takes what a source tells; it is seen after [`Hub::publish`].
+    /// Applies an event of a source. Clients see it after [`Hub::publish`].
     pub fn take(&self, event: Event) {
         match event {
             Event::Problems(problems) => {
@@ -174,7 +177,7 @@ impl Hub {
                 self.change_upstream(|upstream| upstream.problems = problems);
             }
             Event::Unavailable { why, .. } => {
-                tracing::warn!(why, "the datastore cannot be read; what is known stays");
+                tracing::warn!(why, "the datastore cannot be read; the known objects stay");
                 self.change_upstream(|upstream| upstream.unavailable = Some(why));
             }
             Event::Available => {
@@ -198,7 +201,7 @@ impl Hub {
         }
     }
 
-    /// Lays breadcrumbs for what has been taken, and wakes who waits for them.
+    /// Publishes breadcrumbs for the applied events and wakes the subscriptions.
     pub fn publish(&self, now: Instant) {
         let sequence = {
             let mut cache = self.lock();
@@ -216,39 +219,39 @@ impl Hub {
         self.tidy(now);
     }
 
-    /// All objects as of the newest breadcrumb.
+    /// Returns all objects as of the newest breadcrumb.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.lock().snapshot()
     }
 
-    /// The newest breadcrumb.
+    /// Returns the newest breadcrumb.
     #[must_use]
     pub fn head(&self) -> Arc<Breadcrumb> {
         Arc::clone(self.lock().head())
     }
 
-    /// Where to go on for a client that has got this far; `None` if it has to restart.
+    /// Returns the breadcrumb from which a client resumes; `None` if the client has to restart.
     #[must_use]
     pub fn resume(&self, instance: Instance, sequence: u64) -> Option<Arc<Breadcrumb>> {
         self.lock().resume(instance, sequence)
     }
 
-    /// Which cache it is.
+    /// Returns the identity of the cache.
     #[must_use]
     pub fn instance(&self) -> Instance {
         self.lock().instance()
     }
 
-    /// Wakes when there are new breadcrumbs.
+    /// Returns a new subscription to the breadcrumbs.
     #[must_use]
     pub fn subscription(&self) -> Subscription {
         let counters = Arc::clone(&self.shared.counters);
         Subscription { newest: self.shared.newest.subscribe(), counters, waits: false }
     }
 
-    /// The snapshot in this format. `write` writes it, on a thread that may take its time, unless one has been written
-    /// some seconds ago: all who ask meanwhile get the same one.
+    /// Returns the snapshot in this format. `write` encodes it on a blocking thread, unless a
+    /// snapshot of the last seconds exists. Concurrent callers share one snapshot.
     pub async fn written(
         &self,
         format: WireFormat,
@@ -272,29 +275,30 @@ impl Hub {
         Some(written)
     }
 
-    /// Where what is done for its clients is counted.
+    /// Returns the counters of the syncer.
     pub(crate) fn counters(&self) -> &Arc<SyncerCounters> {
         &self.shared.counters
     }
 
-    /// What the cache has done.
+    /// Returns the counters of the cache.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
         self.lock().stats()
     }
 
-    /// How the source is.
+    /// Returns the state of the source.
     #[must_use]
     pub fn upstream(&self) -> Arc<Upstream> {
         Arc::clone(&self.shared.upstream.borrow())
     }
 
-    /// Wakes when the source fares otherwise.
+    /// Returns a receiver for changes of the source's state.
     pub(crate) fn watch_upstream(&self) -> watch::Receiver<Arc<Upstream>> {
         self.shared.upstream.subscribe()
     }
 
-    /// Lets go of written snapshots that are too old to be shared: each holds all breadcrumbs since.
+    /// Drops encoded snapshots that are too old to be shared, because each keeps all later
+    /// breadcrumbs alive.
     fn tidy(&self, now: Instant) {
         for place in &self.shared.written {
             if let Ok(mut place) = place.try_lock()

@@ -1,8 +1,9 @@
-//! What the datastore says now, and how it came to that (`typha/pkg/snapcache`).
+//! Current objects of the datastore and the trail of their changes (`typha/pkg/snapcache`).
 //!
-//! [`Cache`] is pure: events of a source go in; out come an ordered map of all objects and a trail of [`Breadcrumb`]s, the
-//! changes. A client begins with the map as of some breadcrumb and follows the trail from there. [`Hub`] shares a cache
-//! between the thread that fills it and any number of clients.
+//! [`Cache`] does no I/O. It takes the events of a source and produces an ordered map of all
+//! objects and a trail of [`Breadcrumb`]s with the changes. A client begins with the map as of some
+//! breadcrumb and follows the trail from there. [`Hub`] shares a cache between the thread that
+//! fills it and any number of clients.
 
 mod breadcrumb;
 mod entries;
@@ -25,21 +26,23 @@ pub use entry::{Audience, Entry, OwnPrefix, RemoteView};
 pub use format::WireFormat;
 pub use hub::{Hub, Subscription, Upstream, WireSnapshot};
 
-/// How much a cache keeps and takes.
+/// Limits of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// How many changes one breadcrumb has at the most.
+    /// Maximum number of changes in a breadcrumb.
     pub breadcrumb_deltas: usize,
-    /// For how long breadcrumbs are kept for clients that come back.
+    /// Maximum age of breadcrumbs that are kept for reconnecting clients.
     pub log_age: Duration,
-    /// How many bytes of paths and values the kept breadcrumbs have at the most.
+    /// Maximum size of the paths and values in the kept breadcrumbs, in bytes.
     pub log_bytes: u64,
-    /// How many bytes a value may have. A larger one could not be sent, so the object keeps the value that it had.
+    /// Maximum size of a value in bytes. A larger value cannot be sent; the object keeps its
+    /// previous value.
     pub value_bytes: usize,
 }
 
 impl Default for CacheLimits {
-    /// 100 changes as Typha; five minutes or 64 MiB; 8 MiB, some times what a datastore takes.
+    /// 100 changes per breadcrumb, as in Typha; breadcrumbs of the last five minutes, up to 64 MiB;
+    /// values of up to 8 MiB, a multiple of the limit of a datastore.
     fn default() -> Self {
         Self {
             breadcrumb_deltas: 100,
@@ -50,20 +53,20 @@ impl Default for CacheLimits {
     }
 }
 
-/// Which cache it is: a sequence number means something to the cache only that gave it.
+/// Identity of a cache. A sequence number is valid only in the cache that assigned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Instance(pub u64);
 
 /// All objects as of a breadcrumb.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// From where to follow.
+    /// Breadcrumb from which a client follows the changes.
     pub breadcrumb: Arc<Breadcrumb>,
     /// The objects.
     pub entries: Entries,
 }
 
-/// The objects of a datastore and the trail of their changes. Pure.
+/// Objects of a datastore and the trail of their changes. Does no I/O.
 ///
 /// ```
 /// use std::time::Instant;
@@ -87,7 +90,7 @@ pub struct Snapshot {
 pub struct Cache {
     instance: Instance,
     limits: CacheLimits,
-    /// With what has not been published yet.
+    /// Includes unpublished changes.
     entries: Entries,
     pending: Vec<Delta>,
     noticed: Option<Instant>,
@@ -97,16 +100,16 @@ pub struct Cache {
     /// Never empty; the last is the newest.
     log: VecDeque<Arc<Breadcrumb>>,
     head: Arc<Breadcrumb>,
-    /// What cannot be sent, and what stands in for it.
+    /// Objects that cannot be sent, with the fallback that is in force.
     refused: BTreeMap<Key, InputProblem>,
     refused_changed: bool,
-    /// Of the objects of the next updates, as far as their source knows.
+    /// Versions of the objects of the next updates, as far as the source knows them.
     versions: HashMap<Key, Arc<str>>,
     stats: CacheStats,
 }
 
 impl Cache {
-    /// A cache that knows nothing yet.
+    /// Creates an empty cache.
     #[must_use]
     pub fn new(instance: Instance, limits: CacheLimits, now: Instant) -> Self {
         let head = Arc::new(Breadcrumb::first(now));
@@ -127,7 +130,7 @@ impl Cache {
         }
     }
 
-    /// Takes what a source tells. Nobody sees it before [`Cache::publish`].
+    /// Applies an event of a source. Clients see it after [`Cache::publish`].
     pub fn apply(&mut self, event: Event, now: Instant) {
         match event {
             Event::Status(status) => self.status = status,
@@ -169,7 +172,8 @@ impl Cache {
         self.refuse(key, update, path.as_deref(), what);
     }
 
-    /// Keeps what there is of an object that cannot be sent; a policy of which there is nothing denies what it selects.
+    /// Keeps the last valid value of an object that cannot be sent. A policy without one is
+    /// replaced by one that denies the endpoints that it selects.
     fn refuse(&mut self, key: Key, update: &Update, path: Option<&str>, what: String) {
         self.stats.refused += 1;
         let entry = path.and_then(|path| self.entries.get(path));
@@ -193,7 +197,8 @@ impl Cache {
         self.refused_changed = true;
     }
 
-    /// What cannot be sent to clients, if that is not what it was when this was last asked.
+    /// Returns the objects that cannot be sent to clients, if they have changed since the last
+    /// call.
     pub fn changed_refused(&mut self) -> Option<Vec<InputProblem>> {
         std::mem::take(&mut self.refused_changed).then(|| self.refused.values().cloned().collect())
     }
@@ -225,8 +230,9 @@ impl Cache {
         }
     }
 
-    /// Lays breadcrumbs for what has been taken since the last time; none if nothing has changed. The status goes with the
-    /// last one, so that no breadcrumb claims more than what is before it.
+    /// Appends breadcrumbs for the events since the last call; none if nothing has changed. Reports
+    /// whether there was a change. The last breadcrumb carries the status, so that no breadcrumb
+    /// claims more than its predecessors contain.
     pub fn publish(&mut self, now: Instant) -> bool {
         let status_before = self.head.status;
         let mut rest = std::mem::take(&mut self.pending);
@@ -238,7 +244,7 @@ impl Cache {
             let deltas = std::mem::replace(&mut rest, later);
             self.stats.deltas += deltas.len() as u64;
             let breadcrumb = Arc::new(self.head.followed_by(deltas.into(), status, now, noticed));
-            // Only we set it, and only once.
+            // Set only here, and only once.
             let _ = self.head.next.set(Arc::clone(&breadcrumb));
             self.log.push_back(Arc::clone(&breadcrumb));
             self.head = breadcrumb;
@@ -248,7 +254,7 @@ impl Cache {
         changed
     }
 
-    /// Lets go of breadcrumbs that are too old or too many for clients that come back.
+    /// Drops the oldest breadcrumbs beyond the limits of age and size.
     fn forget(&mut self, now: Instant) {
         while self.log.len() > 1
             && self.log.front().is_some_and(|oldest| {
@@ -260,13 +266,14 @@ impl Cache {
         }
     }
 
-    /// All objects as of the newest breadcrumb. Costs the same however many there are.
+    /// Returns all objects as of the newest breadcrumb, in constant time.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot { breadcrumb: Arc::clone(&self.head), entries: self.published.clone() }
     }
 
-    /// Where to go on for a client that has got as far as this breadcrumb; `None` if it has to restart.
+    /// Returns the breadcrumb with this number, from which a client resumes; `None` if the client
+    /// has to restart.
     #[must_use]
     pub fn resume(&self, instance: Instance, sequence: u64) -> Option<Arc<Breadcrumb>> {
         let oldest = self.log.front()?.sequence;
@@ -274,19 +281,19 @@ impl Cache {
         if instance == self.instance { self.log.get(at).cloned() } else { None }
     }
 
-    /// Which cache it is.
+    /// Returns the identity of the cache.
     #[must_use]
     pub fn instance(&self) -> Instance {
         self.instance
     }
 
-    /// The newest breadcrumb.
+    /// Returns the newest breadcrumb.
     #[must_use]
     pub fn head(&self) -> &Arc<Breadcrumb> {
         &self.head
     }
 
-    /// What it has done.
+    /// Returns the counters of the cache.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
         CacheStats {

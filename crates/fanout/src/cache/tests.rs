@@ -50,7 +50,7 @@ fn breadcrumbs_hold_what_changes_and_claim_no_more_than_that() {
     assert_eq!((second.status, second.sequence), (SyncStatus::InSync, 3));
     assert!(second.next().is_none());
 
-    // What changes nothing leaves no trace.
+    // Updates without an effect make no breadcrumb.
     let unknown = Update::delete(Key::GlobalConfig("Z".into()));
     cache.apply(updates(vec![config("A", "1"), unknown], now), now);
     assert!(!cache.publish(now));
@@ -62,7 +62,8 @@ fn breadcrumbs_hold_what_changes_and_claim_no_more_than_that() {
     assert_eq!((stats.entries, stats.updates, stats.skipped, stats.deltas), (2, 7, 2, 5));
 }
 
-/// What is written for new clients holds all breadcrumbs since; it must not do so for as long as the datastore is busy.
+/// An encoded snapshot keeps all later breadcrumbs alive, but not for as long as the datastore is
+/// busy.
 #[tokio::test]
 async fn a_written_snapshot_is_let_go_while_changes_come_without_pause() {
     let now = Instant::now();
@@ -193,7 +194,7 @@ fn other_nodes_need_less_of_a_workload() {
     );
     assert_eq!(reduced.as_bytes(), Entry::new(&whole, None).unwrap().value);
 
-    // A change that they need not know of is none of theirs.
+    // A change of an object that the nodes do not need concerns none of them.
     let now = Instant::now();
     let mut cache = Cache::new(Instance(1), CacheLimits::default(), now);
     for iface in ["cali1", "cali2"] {
@@ -252,14 +253,15 @@ fn denial(name: usize, version: u8) -> Bytes {
 }
 
 proptest! {
-    /// A version that is too large leaves the last one in force, or denies what it selects itself.
+    /// A version that is too large leaves the last valid one in force, or is replaced by a denial
+    /// of the endpoints that it selects.
     #[test]
     fn what_cannot_be_sent_is_replaced_as_the_model_says(
         steps in prop::collection::vec((0..3usize, prop::option::weighted(0.8, (0..3u8, any::<bool>()))), 0..40),
     ) {
         let now = Instant::now();
         let mut cache = Cache::new(Instance(1), CacheLimits { value_bytes: 200, ..CacheLimits::default() }, now);
-        // What is in force, and what instead of what is written.
+        // The version in force, and the fallback if it is not the written one.
         let mut model: [(Option<u8>, Option<Fallback>); 3] = Default::default();
         let mut told = Vec::new();
         for (name, written) in steps {
@@ -300,7 +302,8 @@ proptest! {
         prop_assert!(cache.snapshot().entries.is_empty() && cache.refused.is_empty());
     }
 
-    /// Who joins at any time and follows the trail knows what upstream knows.
+    /// A client that joins at any time and follows the trail ends up with the objects of the
+    /// source.
     #[test]
     fn all_subscriptions_end_up_equal(
         steps in prop::collection::vec((prop::collection::vec((0..12u8, prop::option::of(0..4u8)), 0..8), any::<bool>()), 1..30),

@@ -1,4 +1,4 @@
-//! The client: a source of updates that a server tells.
+//! Client: a source that reads from a server of the fan-out.
 
 mod session;
 mod view;
@@ -21,29 +21,30 @@ use crate::cache::OwnPrefix;
 use crate::discovery::{DiscoveryError, ServerDiscovery, find};
 use crate::tls::{Connector, TlsError, TlsSettings};
 
-/// How long to look for an address, to connect, and to shake hands, each.
+/// Timeout of an address lookup, of connecting (including TLS), and of the exchange of hellos,
+/// each.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Where the servers are, and what is wanted of them.
+/// Servers of a client, and the view that it requests.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// The servers, each `HOST:PORT`; a name may stand for several addresses. None if they are found by
-    /// [`ServerDiscovery`].
+    /// Servers as `HOST:PORT`; a name may stand for several addresses. Empty if [`ServerDiscovery`]
+    /// finds them.
     pub servers: Vec<String>,
-    /// The node whose view is wanted; `None` for everything.
+    /// Node whose view is requested; `None` for all objects.
     pub node: Option<Hostname>,
-    /// Whether a node wants blocks of addresses (IPAM) as well, from which routes are calculated.
+    /// Whether a node also requests IPAM blocks, from which routes are calculated.
     pub blocks: bool,
-    /// TLS; `None` to talk to anybody who answers.
+    /// TLS settings; `None` connects to any server, without TLS.
     pub tls: Option<TlsSettings>,
-    /// The shortest pause after a failure.
+    /// Minimum pause after a failure; 200 ms by default.
     pub min_pause: Duration,
-    /// The longest pause between attempts.
+    /// Maximum pause between attempts; 15 s by default.
     pub max_pause: Duration,
 }
 
 impl ClientConfig {
-    /// What this node needs, without blocks, from these servers, without TLS.
+    /// Requests the view of `node`, without IPAM blocks, from these servers, without TLS.
     #[must_use]
     pub fn new(servers: Vec<String>, node: Option<Hostname>) -> Self {
         Self {
@@ -57,10 +58,11 @@ impl ClientConfig {
     }
 }
 
-/// What a server of the fan-out tells.
+/// Source that reads from a server of the fan-out.
 ///
-/// When the connection is lost, everything stays as it was told; the client comes back, to the same server first, and is
-/// told what it has missed. If no server knows that any more, it is told everything, in a resync.
+/// When the connection is lost, all objects stay as last received. The client reconnects, to the
+/// same server first, and gets the changes that it has missed. If no server has these any more, it
+/// gets all objects in a resync.
 #[derive(Debug)]
 pub struct FanoutSource {
     config: ClientConfig,
@@ -69,7 +71,7 @@ pub struct FanoutSource {
 }
 
 impl FanoutSource {
-    /// A client of these servers. Nothing happens before it runs.
+    /// Creates a client of these servers. It does nothing before it runs.
     ///
     /// # Errors
     /// [`TlsError`] if the certificates cannot be used.
@@ -78,7 +80,7 @@ impl FanoutSource {
         Ok(Self { config, discovery: None, connector })
     }
 
-    /// Finds the servers again before each connection, in place of [`ClientConfig::servers`].
+    /// Finds the servers before each connection instead of using [`ClientConfig::servers`].
     #[must_use]
     pub fn with_discovery(mut self, discovery: Arc<dyn ServerDiscovery>) -> Self {
         self.discovery = Some(discovery);
@@ -99,7 +101,7 @@ impl FanoutSource {
     }
 }
 
-/// Why there is no connection to a server.
+/// Reason why there is no connection to a server.
 #[derive(Debug, thiserror::Error)]
 enum NoConnection {
     #[error("there is no server to connect to")]
@@ -108,7 +110,7 @@ enum NoConnection {
     Discovery(#[from] DiscoveryError),
     #[error("{server}")]
     Lookup { server: String, source: io::Error },
-    #[error("{server}: no answer to the question for its address")]
+    #[error("{server}: address lookup timed out")]
     NoAddress { server: String },
     #[error("{server}")]
     Session { server: SocketAddr, source: SessionError },
@@ -161,7 +163,7 @@ async fn connect_again_and_again(
 ) -> Result<std::convert::Infallible, Closed> {
     let mut backoff = Backoff::new(source.config.min_pause, source.config.max_pause);
     let mut attempts = Attempts::default();
-    // So that not all clients begin with the same server.
+    // So that clients do not all begin with the same server.
     let turn = chance();
     feed.waiting()?;
     loop {
@@ -183,14 +185,14 @@ async fn connect_again_and_again(
                 });
                 let lost = session.await?;
                 if let Lost::Drained(reason) = &lost {
-                    tracing::info!(%server, reason, "the server of the fan-out sends us to another one");
+                    tracing::info!(%server, reason, "the server of the fan-out sends the client to another server");
                     attempts.leave(server);
                 }
                 lost
             }
         };
         let pause = match lost {
-            // The server spreads these over time.
+            // No pause: the server already spreads these over time.
             Lost::Drained(_) if servers.len() > 1 => continue,
             Lost::Resend => continue,
             Lost::Drained(reason) => {
@@ -204,7 +206,7 @@ async fn connect_again_and_again(
                 backoff.fail(chance())
             }
         };
-        // Whoever has lost interest, or wants everything again, need not wait.
+        // A closed feed ends the pause at once.
         tokio::select! {
             () = sleep(pause) => {}
             () = resend_or_closed(feed, wake) => {}
@@ -212,14 +214,14 @@ async fn connect_again_and_again(
     }
 }
 
-/// Waits until nobody listens any more. A resend that is asked for meanwhile is for later.
+/// Waits until the feed is closed. A resend requested meanwhile is handled later.
 async fn resend_or_closed(feed: &Feed, wake: &Notify) {
     while !feed.is_closed() {
         wake.notified().await;
     }
 }
 
-/// The addresses of all servers, beginning with another one for each client; why there are none, if there are none.
+/// Returns the addresses of all servers, rotated by `turn`, and the reason if there are none.
 async fn addresses(servers: &[String], turn: f64) -> (Vec<SocketAddr>, NoConnection) {
     let mut addresses = Vec::new();
     let mut why = NoConnection::NoServer;

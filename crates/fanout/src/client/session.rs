@@ -1,4 +1,4 @@
-//! One connection to a server.
+//! Connection to a server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,18 +21,18 @@ use crate::protocol::{ClientHello, Heartbeat, MAGIC, ServerHello, ToClient, ToSe
 use crate::server::MISSING;
 use crate::tls::BoxStream;
 
-/// Heartbeats are never further apart, nor closer, than this.
+/// Bounds of the heartbeat interval.
 const SLOWEST: Duration = Duration::from_secs(60);
 const FASTEST: Duration = Duration::from_millis(100);
 
-/// Why a connection has ended.
+/// Reason for the end of a connection.
 #[derive(Debug)]
 pub(super) enum Lost {
-    /// The server wants its clients elsewhere, and why.
+    /// The server sends its clients to other servers, for this reason.
     Drained(String),
-    /// Everything is wanted again, which takes a new connection.
+    /// The consumer wants all objects again, which requires a new connection.
     Resend,
-    /// Something went wrong.
+    /// The connection failed.
     Failed(NoConnection),
 }
 
@@ -51,18 +51,18 @@ pub(super) enum SessionError {
     SecondHello,
     #[error("the server speaks version {0} of the protocol")]
     Version(u32),
-    #[error("the server goes on where we never were")]
+    #[error("the server resumes at an unknown position")]
     ForeignResume,
     #[error("refused: {0}")]
     Refused(String),
-    #[error("nothing has been heard for too long")]
+    #[error("the server has been silent for too long")]
     Silent,
     #[error(transparent)]
     Read(#[from] ReadError),
 }
 
-/// Connects, and tells what the server tells until that ends. `serves` is called once the server has told something of
-/// use.
+/// Connects and passes the server's messages to the feed until the connection ends. Calls `serves`
+/// when the server resumes at the client's position, and after each settled batch.
 pub(super) async fn run(
     source: &FanoutSource,
     address: SocketAddr,
@@ -81,10 +81,10 @@ pub(super) async fn run(
     }
     tracing::info!(server = %address, software = ?hello.software, resumed = hello.resumed, "connected to the fan-out");
     if source.config.blocks && !hello.blocks {
-        tracing::warn!(server = %address, "this release of the fan-out sends no blocks of addresses to nodes; routes lack them");
+        tracing::warn!(server = %address, "this release of the fan-out sends no IPAM blocks to nodes; routes between nodes are missing");
     }
     if hello.resumed {
-        // Nothing need follow.
+        // No batch need follow.
         serves();
     }
     let mut session = Session { feed, view, instance: hello.instance, heart, serves, going: None };
@@ -117,19 +117,21 @@ pub(super) async fn run(
     }
 }
 
-/// A connection whose server has said hello.
+/// Connection after the exchange of hellos.
 struct Session<'s, 'v, F> {
     feed: &'s Feed,
     view: &'s mut View<'v>,
     instance: u64,
     heart: Heart,
     serves: F,
-    /// Why the server wants its clients elsewhere, until there is a place from which another connection can go on.
+    /// Reason why the server sends its clients to other servers, until there is a position from
+    /// which another connection can resume.
     going: Option<String>,
 }
 
 impl<F: FnMut()> Session<'_, '_, F> {
-    /// Takes a message; returns why the server sends us elsewhere, once another connection can go on from here.
+    /// Processes a message. Returns the server's reason to use another server once another
+    /// connection can resume from here.
     fn take(&mut self, message: server::Message) -> Result<Option<String>, Closed> {
         match message {
             server::Message::Batch(batch) => {
@@ -155,14 +157,14 @@ impl<F: FnMut()> Session<'_, '_, F> {
                 }
                 self.view.upstream(upstream.problems, upstream.more)?;
             }
-            // The caller takes these.
+            // Handled by the caller.
             server::Message::Refusal(_) | server::Message::Hello(_) => {}
         }
         Ok(None)
     }
 }
 
-/// Waits until the consumer wants everything again, or nothing any more.
+/// Waits until the consumer wants all objects again, or closes the feed.
 async fn resend_asked(feed: &Feed, wake: &Notify) -> Result<(), Closed> {
     loop {
         wake.notified().await;
@@ -221,7 +223,8 @@ async fn greet(source: &FanoutSource, address: SocketAddr, view: &View<'_>) -> R
     }
 }
 
-/// Sends heartbeats from a task of its own, as the one that reads may wait for the consumer. Ends when dropped.
+/// Heartbeats of the client. A separate task sends them, since the reading task may wait for the
+/// consumer. It ends when this is dropped.
 struct Heart {
     interval: Duration,
     state: Arc<HeartState>,
@@ -230,7 +233,7 @@ struct Heart {
 
 #[derive(Default)]
 struct HeartState {
-    /// What the server wants back; 0 for nothing.
+    /// Stamp to return to the server; 0 for none.
     stamp: AtomicU64,
     sequence: AtomicU64,
     asked: Notify,
@@ -252,7 +255,7 @@ impl Heart {
                     writer.write_all(&bytes).await?;
                     writer.flush().await
                 };
-                // Whoever reads finds out what is wrong.
+                // The reading task reports the failure.
                 if !matches!(timeout(interval * MISSING, write).await, Ok(Ok(()))) {
                     return;
                 }

@@ -1,4 +1,4 @@
-//! What a client makes of what it is told.
+//! Processing of a server's batches and problems by the client.
 
 use std::time::Instant;
 
@@ -11,18 +11,18 @@ use crate::cache::OwnPrefix;
 use crate::last_good::LastGood;
 use crate::protocol::{Batch, ResumeToken, Settled, WireEntry, WireProblem, WireStatus};
 
-/// How far a client has got, across connections.
+/// Progress of a client, kept across connections.
 pub(crate) struct View<'a> {
     feed: &'a Feed,
     own: Option<OwnPrefix>,
     labels: Interner,
-    /// The last place in a server's history; `None` until there is one.
+    /// Last position in a server's history; `None` before the first one.
     resume_token: Option<ResumeToken>,
     /// A resync has begun and has not ended.
     resyncing: bool,
-    /// What stands in for what this client cannot read.
+    /// Fallbacks for objects that this client cannot read.
     last_good: LastGood,
-    /// What is wrong with the server's datastore.
+    /// Problems of the server's datastore.
     upstream: Vec<InputProblem>,
 }
 
@@ -39,17 +39,17 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Where to go on; `None` to be told everything.
+    /// Returns the position from which to resume; `None` to request all objects.
     pub(crate) fn resume_token(&self) -> Option<ResumeToken> {
         self.resume_token
     }
 
-    /// Everything is wanted again.
+    /// Drops the position, so that the next connection requests all objects.
     pub(crate) fn forget_token(&mut self) {
         self.resume_token = None;
     }
 
-    /// Everything follows.
+    /// Begins a resync: all objects follow.
     pub(crate) fn begin(&mut self) -> Result<(), Closed> {
         self.resume_token = None;
         self.resyncing = true;
@@ -57,11 +57,11 @@ impl<'a> View<'a> {
         self.feed.begin_resync()
     }
 
-    /// Takes a batch from the server with this history.
+    /// Processes a batch from the server with this instance of the history.
     pub(crate) fn batch(&mut self, batch: Batch, instance: u64) -> Result<(), Closed> {
         let mut updates = Vec::with_capacity(batch.entries.len());
         for entry in batch.entries {
-            // Each path comes by one of the two ways only.
+            // Each path comes in exactly one of the two kinds of batches.
             let is_own = self.own.as_ref().is_some_and(|own| own.covers(&entry.path));
             if is_own == batch.own {
                 let version = (!entry.version.is_empty()).then(|| entry.version.as_str().into());
@@ -71,7 +71,8 @@ impl<'a> View<'a> {
         self.feed.tell_at(updates, Instant::now())?;
         let Some(Settled { sequence, status }) = batch.settled else { return Ok(()) };
         self.resume_token = Some(ResumeToken { instance, sequence });
-        // A server that reads its datastore again need not concern us; but what is gone cannot be told before it has done.
+        // A resync of the server's datastore does not affect the client. But the client's resync
+        // ends only when the server is in sync, since deleted objects are unknown before.
         let ends = self.resyncing && status == i32::from(WireStatus::InSync);
         if ends {
             self.resyncing = false;
@@ -83,7 +84,7 @@ impl<'a> View<'a> {
         if ends { self.feed.end_resync() } else { Ok(()) }
     }
 
-    /// Takes what is wrong with the server's datastore.
+    /// Reports the problems of the server's datastore to the feed.
     pub(crate) fn upstream(&mut self, problems: Vec<WireProblem>, more: u32) -> Result<(), Closed> {
         self.upstream = problems.into_iter().map(InputProblem::from).collect();
         if more > 0 {
@@ -109,14 +110,14 @@ impl<'a> View<'a> {
                 Some(update)
             }
             Ok(Decoded::Ignored) => {
-                tracing::debug!(entry.path, "an object of a kind that has no use here");
+                tracing::debug!(entry.path, "an object of an unknown or unused kind is ignored");
                 None
             }
             Err(error) => Some(self.last_good.unreadable(error)),
         }
     }
 
-    /// How many values and problems are remembered.
+    /// Returns the number of recorded values and problems.
     #[cfg(test)]
     fn remembered(&self) -> usize {
         self.last_good.len()

@@ -1,17 +1,17 @@
-//! Streams, as their bytes come in.
+//! Incremental decoding of streams.
 
 use super::reader::{Reader, Stop, Types};
 use super::{GobError, Limits, Value};
 
-/// Reads one stream.
+/// Decoder of one stream.
 #[derive(Debug)]
 pub struct Decoder {
     limits: Limits,
     types: Types,
     buffer: Vec<u8>,
-    /// How much of the buffer has been read.
+    /// Number of bytes of the buffer that have been read.
     read: usize,
-    /// How many unread bytes are needed to go on.
+    /// Number of unread bytes that are needed to continue.
     needed: usize,
     /// Whether the next message is known to begin a value.
     in_value: bool,
@@ -20,7 +20,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder at the beginning of a stream.
+    /// Creates a decoder for the beginning of a stream.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -35,27 +35,29 @@ impl Decoder {
         }
     }
 
-    /// Takes bytes of the stream. They are kept until they are read, so [`Decoder::read`] must follow.
+    /// Adds bytes of the stream. They are kept until they are read, so [`Decoder::read`] must
+    /// follow.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.read);
         self.read = 0;
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// How many bytes have been taken and not read.
+    /// Returns the number of bytes that have been added and not read.
     #[must_use]
     pub fn unread(&self) -> usize {
         self.buffer.len() - self.read
     }
 
-    /// The number of bytes that were parsed, with each repetition. It is proportional to the length of the stream: a value
-    /// is parsed again from its beginning only for each type that is defined within it.
+    /// Returns the number of parsed bytes, with repetitions. It is proportional to the length of
+    /// the stream: a value is parsed again from its beginning only for each type that is defined
+    /// within it.
     #[must_use]
     pub fn work(&self) -> usize {
         self.work
     }
 
-    /// The next value; `None` if more bytes are needed first.
+    /// Returns the next value; `None` if more bytes are needed first.
     ///
     /// # Errors
     /// [`GobError`] if the stream breaks a rule or a limit. It cannot be read on: all later calls give the same error.

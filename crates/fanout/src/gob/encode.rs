@@ -1,8 +1,8 @@
-//! Writing.
+//! Encoding.
 
 use super::TypeId;
 
-/// The types of a stream. Their ids follow from the order in which they are added.
+/// Types of a stream. Their ids follow from the order in which they are added.
 #[derive(Clone, Debug)]
 pub struct Schema {
     next: i64,
@@ -49,12 +49,12 @@ impl Schema {
         })
     }
 
-    /// Adds a type that has its own encoding (a `GobEncoder`), such as Go's `time.Time`.
+    /// Adds a type with a custom encoding (a `GobEncoder`), such as Go's `time.Time`.
     pub fn opaque(&mut self, name: &str) -> TypeId {
         self.define(4, name, |_| {})
     }
 
-    /// The definitions of all types, which a stream must begin with.
+    /// Returns the definitions of all types, with which a stream must begin.
     #[must_use]
     pub fn definitions(&self) -> &[u8] {
         &self.definitions
@@ -93,7 +93,7 @@ pub fn structure(out: &mut Vec<u8>, write: impl FnOnce(&mut Fields<'_>)) {
     out.push(0);
 }
 
-/// Writes a value that is not a structure where it stands alone: in a message or an interface value.
+/// Writes a value that is not a structure directly into a message or an interface value.
 pub fn basic(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out.push(0);
     write(out);
@@ -107,7 +107,7 @@ pub fn uint(out: &mut Vec<u8>, number: u64) {
     let bytes = number.to_be_bytes();
     let zeros = (number.leading_zeros() / 8) as usize;
     let significant = bytes.get(zeros..).unwrap_or(&bytes);
-    // One byte to eight, negated.
+    // Number of bytes, one to eight, negated.
     out.push(u8::try_from(significant.len()).map_or(0, u8::wrapping_neg));
     out.extend_from_slice(significant);
 }
@@ -134,11 +134,12 @@ pub fn text_value(out: &mut Vec<u8>, text: &str) {
     bytes_value(out, text.as_bytes());
 }
 
-/// The fields of a structure that is being written, to be given in the order of their numbers. What is zero is left out.
+/// Writer of the fields of a structure, in the order of their numbers. Fields that are zero are
+/// left out.
 #[derive(Debug)]
 pub struct Fields<'o> {
     out: &'o mut Vec<u8>,
-    /// The smallest number that the next field can have.
+    /// Smallest number that the next field can have.
     next: u64,
 }
 
@@ -150,54 +151,54 @@ impl Fields<'_> {
         self.out
     }
 
-    /// A signed number.
+    /// Writes a signed number.
     pub fn int(&mut self, number: u64, value: i64) {
         if value != 0 {
             int(self.field(number), value);
         }
     }
 
-    /// An unsigned number.
+    /// Writes an unsigned number.
     pub fn uint(&mut self, number: u64, value: u64) {
         if value != 0 {
             uint(self.field(number), value);
         }
     }
 
-    /// A truth value.
+    /// Writes a truth value.
     pub fn bool(&mut self, number: u64, value: bool) {
         if value {
             bool_value(self.field(number), value);
         }
     }
 
-    /// A floating-point number.
+    /// Writes a floating-point number.
     pub fn float(&mut self, number: u64, value: f64) {
         if value != 0.0 {
             uint(self.field(number), value.to_bits().swap_bytes());
         }
     }
 
-    /// Text.
+    /// Writes text.
     pub fn text(&mut self, number: u64, value: &str) {
         if !value.is_empty() {
             text_value(self.field(number), value);
         }
     }
 
-    /// Bytes, or the own encoding of a type.
+    /// Writes bytes, or the custom encoding of a type.
     pub fn bytes(&mut self, number: u64, value: &[u8]) {
         if !value.is_empty() {
             bytes_value(self.field(number), value);
         }
     }
 
-    /// A structure.
+    /// Writes a structure.
     pub fn structure(&mut self, number: u64, write: impl FnOnce(&mut Fields<'_>)) {
         structure(self.field(number), write);
     }
 
-    /// A slice.
+    /// Writes a slice.
     pub fn list<T>(&mut self, number: u64, items: &[T], mut write: impl FnMut(&mut Vec<u8>, &T)) {
         if items.is_empty() {
             return;
@@ -209,7 +210,8 @@ impl Fields<'_> {
         }
     }
 
-    /// A value that names its type. `write` writes it, with [`structure`] or [`basic`].
+    /// Writes a value with the name of its type. `write` writes the value, with [`structure`] or
+    /// [`basic`].
     pub fn interface(&mut self, number: u64, name: &str, id: TypeId, write: impl FnOnce(&mut Vec<u8>)) {
         let out = self.field(number);
         text_value(out, name);

@@ -1,12 +1,14 @@
 //! Go's self-describing stream format (`encoding/gob` of Go's standard library).
 //!
-//! A stream is a sequence of messages, each preceded by its length. A message defines a type, or holds a value of a type
-//! that is built in or has been defined before on the same stream. Both ends therefore have state: a [`Decoder`] is good
-//! for one stream, and a stream that restarts needs a new one.
+//! A stream is a sequence of messages, each preceded by its length. A message defines a type, or
+//! holds a value of a type that is built in or has been defined before on the same stream. Both
+//! ends therefore have state: a [`Decoder`] is valid for one stream, and a restarted stream needs a
+//! new one.
 //!
-//! Reading is dynamic, as a stream says itself what its values look like: a [`Value`] borrows from the bytes that were
-//! received. Writing is static: a [`Schema`] gives types their ids in the order in which they are added, so the same value
-//! always becomes the same bytes, which can be shared between streams that begin with the same definitions.
+//! Reading is dynamic, since a stream describes the types of its values: a [`Value`] borrows from
+//! the received bytes. Writing is static: a [`Schema`] gives types their ids in the order in which
+//! they are added. The same value therefore always has the same bytes, which streams with the same
+//! definitions can share.
 //!
 //! ```
 //! use tortie_fanout::gob::{self, Decoder, Limits, Schema, TypeId, Value};
@@ -40,7 +42,7 @@ pub use encode::{Fields, Schema, basic, bool_value, bytes_value, int, message, s
 pub use limits::Limits;
 pub use value::{StructType, StructValue, Value};
 
-/// What a type is called within a stream.
+/// Id of a type within a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeId(i64);
 
@@ -61,21 +63,21 @@ impl TypeId {
     pub const COMPLEX: Self = Self(7);
     /// A value that names its own type.
     pub const INTERFACE: Self = Self(8);
-    /// The first that a stream can define.
+    /// First id that a stream can define.
     const FIRST: Self = Self(64);
 }
 
-/// Why a stream cannot be read on.
+/// Reason why a stream cannot be read any further.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GobError {
-    /// A value with its definitions is longer than what is taken.
+    /// A value with its definitions is longer than the limit.
     #[error("a value takes more than {limit} bytes")]
     TooLong {
-        /// What is taken.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// A value goes on beyond the end of its message.
+    /// A value extends beyond the end of its message.
     #[error("a message ends within a value")]
     Truncated,
     /// Something follows a value in its message.
@@ -84,36 +86,37 @@ pub enum GobError {
     /// An integer claims more than eight bytes.
     #[error("an integer is longer than eight bytes")]
     LongInteger,
-    /// A type that has not been defined.
+    /// A type is not defined.
     #[error("type {id} is not defined")]
     UnknownType {
         /// Its id.
         id: i64,
     },
-    /// A definition that cannot be: of a built-in type, of one that is defined already, or not of one type.
+    /// A definition is invalid: of a built-in type, of a type that is defined already, or not of
+    /// exactly one type.
     #[error("the definition of type {id} is not valid: {reason}")]
     Definition {
         /// Its id.
         id: i64,
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
     },
-    /// More types are defined than what is taken.
+    /// More types are defined than the limit.
     #[error("more than {limit} types are defined")]
     TooManyTypes {
-        /// What is taken.
+        /// The limit.
         limit: usize,
     },
-    /// Values are nested deeper than what is taken.
+    /// Values are nested deeper than the limit.
     #[error("values are nested more than {limit} deep")]
     TooDeep {
-        /// What is taken.
+        /// The limit.
         limit: usize,
     },
-    /// A value consists of more values than what is taken.
+    /// A value consists of more values than the limit.
     #[error("a value consists of more than {limit} values")]
     TooManyValues {
-        /// What is taken.
+        /// The limit.
         limit: usize,
     },
     /// A structure has a field that its type does not have.
@@ -127,15 +130,15 @@ pub enum GobError {
     /// An array has another length than its type.
     #[error("an array has {found} elements, its type {expected}")]
     ArrayLength {
-        /// By its type.
+        /// Length in the type.
         expected: u64,
-        /// By the value.
+        /// Length in the value.
         found: u64,
     },
     /// The name of the type within an interface value is too long.
     #[error("the name of a type is longer than {limit} bytes")]
     LongName {
-        /// What is taken.
+        /// The limit in bytes.
         limit: usize,
     },
     /// A value that is not a structure does not begin with a zero.

@@ -1,4 +1,4 @@
-//! Reading one value, with the definitions before and within it.
+//! Reading of one value, with the definitions before and within it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) enum Wire {
 #[derive(Debug, Default)]
 pub(super) struct Types {
     wires: HashMap<i64, Wire>,
-    /// How many bytes their definitions had.
+    /// Size of their definitions in bytes.
     bytes: usize,
 }
 
@@ -31,11 +31,11 @@ impl Types {
     }
 }
 
-/// Why reading stops.
+/// Reason why reading stops.
 #[derive(Debug)]
 pub(super) enum Stop {
     Error(GobError),
-    /// So many bytes are needed before it makes sense to try again.
+    /// This many bytes are needed before another attempt makes sense.
     Wait(usize),
 }
 
@@ -45,19 +45,20 @@ impl From<GobError> for Stop {
     }
 }
 
-/// The longest name of a type in an interface value.
+/// Maximum length of the type name in an interface value, in bytes.
 const NAME: usize = 1024;
 
-/// A pass over the bytes from the beginning of a value. The value may stretch over several messages: where an interface
-/// value is of a type that has not been defined yet, Go ends the message behind its definition.
+/// Pass over the bytes from the beginning of a value. The value may extend over several messages:
+/// if an interface value has a type that is not defined yet, Go ends the message after its
+/// definition.
 pub(super) struct Reader<'m, 't> {
     bytes: &'m [u8],
     at: usize,
-    /// Where the message ends.
+    /// End of the message.
     end: usize,
     limits: &'t Limits,
     known: &'t Types,
-    /// What has been defined in this pass.
+    /// Types defined in this pass.
     pub(super) defined: Types,
     values: usize,
     /// The number of bytes that this pass has parsed.
@@ -69,7 +70,7 @@ impl<'m, 't> Reader<'m, 't> {
         Self { bytes, at: 0, end: 0, limits, known, defined: Types::default(), values: 0, work: 0 }
     }
 
-    /// How much has been read.
+    /// Returns the number of bytes read.
     pub(super) fn position(&self) -> usize {
         self.at
     }
@@ -85,7 +86,7 @@ impl<'m, 't> Reader<'m, 't> {
         if self.at == self.end { Ok(true) } else { Err(GobError::Trailing.into()) }
     }
 
-    /// Reads a value on its own. The definitions before it have been read.
+    /// Reads a complete value. The definitions before it have been read.
     pub(super) fn whole_value(&mut self) -> Result<Value<'m>, Stop> {
         self.message()?;
         let id = self.int()?;
@@ -141,7 +142,7 @@ impl<'m, 't> Reader<'m, 't> {
         Ok(f64::from_bits(self.uint()?.swap_bytes()))
     }
 
-    /// Bytes with their count before them.
+    /// Reads bytes that are preceded by their count.
     fn counted(&mut self) -> Result<&'m [u8], Stop> {
         let count = usize::try_from(self.uint()?).map_err(|_| GobError::Truncated)?;
         self.take(count)
@@ -161,7 +162,7 @@ impl<'m, 't> Reader<'m, 't> {
         }
     }
 
-    /// A definition, whose id has been read: the negative of what it defines.
+    /// Reads a definition after its id, which is the negative id of the defined type.
     fn definition(&mut self, negative: i64) -> Result<(), Stop> {
         let id = negative.checked_neg().ok_or(GobError::UnknownType { id: negative })?;
         let wrong = |reason| Stop::Error(GobError::Definition { id, reason });
@@ -208,7 +209,7 @@ impl<'m, 't> Reader<'m, 't> {
         Ok(())
     }
 
-    /// The common part of all definitions: the name. The id is there again, but says nothing new.
+    /// Reads the common part of all definitions and returns the name. The id in it is redundant.
     fn common(&mut self) -> Result<String, Stop> {
         let mut name = String::new();
         self.fields(|reader, field| {
@@ -222,7 +223,7 @@ impl<'m, 't> Reader<'m, 't> {
         Ok(name)
     }
 
-    /// The definition of an array, a slice or a map, which have one or two numbers.
+    /// Reads the definition of an array, a slice or a map, which have one or two numbers.
     fn type_of_elements(&mut self) -> Result<(String, i64, i64), Stop> {
         let mut all = (String::new(), 0, 0);
         self.fields(|reader, field| {
@@ -272,7 +273,8 @@ impl<'m, 't> Reader<'m, 't> {
         wire.cloned().ok_or_else(|| GobError::UnknownType { id }.into())
     }
 
-    /// A value that is not an element or a field: if it is not a structure, a zero stands before it.
+    /// Reads a value that is not an element or a field. A zero precedes it unless it is a
+    /// structure.
     fn alone(&mut self, id: i64, depth: usize) -> Result<Value<'m>, Stop> {
         let structure = id >= TypeId::FIRST.0 && matches!(self.wire(id)?, Wire::Struct(_));
         if !structure && self.uint()? != 0 {
@@ -323,7 +325,8 @@ impl<'m, 't> Reader<'m, 't> {
         })
     }
 
-    /// The count is not to be trusted, but each element takes a byte, so that the message ends before memory does.
+    /// Reads elements. The count is not trusted, but each element takes a byte, so that the message
+    /// ends before the memory is exhausted.
     fn elements(&mut self, elem: i64, count: u64, depth: usize) -> Result<Value<'m>, Stop> {
         let mut elements = Vec::new();
         for _ in 0..count {
@@ -335,7 +338,7 @@ impl<'m, 't> Reader<'m, 't> {
     fn structure(&mut self, kind: Arc<StructType>, depth: usize) -> Result<Value<'m>, Stop> {
         let mut fields = Vec::new();
         self.fields(|reader, field| {
-            // No type has so many fields as do not fit.
+            // No type has more fields than usize can count.
             let place = usize::try_from(field).unwrap_or(usize::MAX);
             let Some((_, id)) = kind.fields.get(place) else { return Err(unknown_field(&kind.name, field)) };
             fields.push((place, reader.value(*id, depth + 1)?));
@@ -352,7 +355,7 @@ impl<'m, 't> Reader<'m, 't> {
         if name.len() > NAME {
             return Err(GobError::LongName { limit: NAME }.into());
         }
-        // No registered name can be matched by what is not text.
+        // A name that is not UTF-8 matches no registered name.
         let name = std::str::from_utf8(name).unwrap_or("\u{fffd}");
         // Go ends a message within a value only after a definition, whose id cannot come again. So a stream can force
         // only a limited number of passes over the beginning of a value.
@@ -365,7 +368,7 @@ impl<'m, 't> Reader<'m, 't> {
             if self.at == self.end {
                 self.message()?;
             } else {
-                // The length of what follows, for who would skip it.
+                // Length of the rest, for decoders that skip it.
                 self.uint()?;
             }
         };
@@ -379,7 +382,7 @@ fn unknown_field(structure: &str, field: u64) -> Stop {
     GobError::UnknownField { structure: structure.into(), field }.into()
 }
 
-/// How many bytes follow the first byte of an integer.
+/// Returns the number of bytes after the first byte of an integer.
 fn integer_length(first: u8) -> Result<usize, GobError> {
     match first {
         0..=0x7f => Ok(0),

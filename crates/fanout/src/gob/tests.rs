@@ -160,7 +160,7 @@ fn numbers() {
     assert_eq!(out, [0xfe, 1, 1]);
 }
 
-/// What a stream of these messages comes to.
+/// Returns the error of a stream of these messages.
 fn error(messages: &[&[u8]], limits: Limits) -> GobError {
     let mut decoder = Decoder::new(limits);
     for message in messages {
@@ -204,7 +204,7 @@ fn what_breaks_a_rule_is_refused() {
     assert!(matches!(error(&[&[3]], small), GobError::Definition { id: 2, .. }));
     assert!(matches!(error(&[&list, &list], small), GobError::Definition { id: 64, .. }));
     assert!(matches!(error(&[&[0xff, 127, 0]], small), GobError::Definition { id: 64, reason: "it says nothing" }));
-    // Of ten elements only five are there.
+    // Five of ten elements are present.
     assert_eq!(error(&[&list, &[0xff, 128, 0, 10, 1, 1, 1, 1, 1]], small), GobError::Truncated);
     assert_eq!(
         error(&[&list, &[0xff, 128, 0, 12, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]], small),

@@ -1,4 +1,4 @@
-//! What a stream says.
+//! Values of a stream.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub enum Value<'m> {
     Complex(f64, f64),
     /// Bytes.
     Bytes(&'m [u8]),
-    /// Text; what is not UTF-8 is replaced.
+    /// Text; invalid UTF-8 is replaced.
     Text(Cow<'m, str>),
     /// A structure.
     Struct(StructValue<'m>),
@@ -26,11 +26,11 @@ pub enum Value<'m> {
     List(Vec<Value<'m>>),
     /// A map, in the order of the stream.
     Map(Vec<(Value<'m>, Value<'m>)>),
-    /// The own encoding of a type, such as of a time.
+    /// Custom encoding of a type, such as of a time.
     Opaque(&'m [u8]),
-    /// No value, where there could be one of any type.
+    /// No value, where a value of any type is allowed.
     Nil,
-    /// A value of a type that it names.
+    /// A value with the name of its type.
     Named(&'m str, Box<Value<'m>>),
 }
 
@@ -53,13 +53,13 @@ pub struct StructValue<'m> {
 }
 
 impl<'m> StructValue<'m> {
-    /// A field by its name; `None` if it is zero, or if there is no such field.
+    /// Returns a field by its name; `None` if it is zero, or if there is no such field.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value<'m>> {
         self.fields().find(|(field, _)| *field == name).map(|(_, value)| value)
     }
 
-    /// The fields that are not zero.
+    /// Iterates over the fields that are not zero.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &Value<'m>)> {
         self.fields
             .iter()

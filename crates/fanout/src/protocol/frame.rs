@@ -1,7 +1,8 @@
-//! Messages as bytes.
+//! Encoding of messages as frames.
 //!
-//! A frame is a length (four bytes, the lowest first), of what follows; a byte that says how it is written; and the
-//! message: as it is (0), or its length and then itself compressed with zstd (1).
+//! A frame consists of the length of the rest (four bytes, little-endian), a byte for the encoding,
+//! and the message. Encoding 0: the plain message. Encoding 1: its uncompressed length (four bytes,
+//! little-endian), then the message compressed with zstd.
 
 use std::cell::RefCell;
 
@@ -9,25 +10,26 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
 use zstd::bulk::{Compressor, Decompressor};
 
-/// The largest frame that a client sends, without its length. With the length and the magic, 16 KiB are read before the
-/// hello at most.
+/// Maximum length of a client's frame in bytes, without the length field. Together with the length
+/// field and the magic, the server reads at most 16 KiB before the hello.
 pub const MAX_TO_SERVER: usize = 16 * 1024 - 12;
-/// The largest frame that a server sends, without its length, and the largest message in it, uncompressed.
+/// Maximum length of a server's frame in bytes, without the length field, and of the uncompressed
+/// message in it.
 pub const MAX_TO_CLIENT: usize = 16 * 1024 * 1024;
 
-/// Messages that are shorter are not worth compressing.
+/// Length in bytes from which a message is compressed.
 const COMPRESS_FROM: usize = 512;
 const PLAIN: u8 = 0;
 const ZSTD: u8 = 1;
 
-/// Why bytes are not frames of our protocol.
+/// Error in a frame of the fan-out protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// A frame is longer than it may be.
+    /// The frame is longer than the limit.
     #[error("a frame of {length} bytes; the limit is {limit}")]
     TooLong {
-        /// The length that it claims.
+        /// Length that the frame declares.
         length: usize,
         /// The limit.
         limit: usize,
@@ -35,30 +37,30 @@ pub enum FrameError {
     /// A frame without a message.
     #[error("an empty frame")]
     Empty,
-    /// A frame that is written in a way that we do not know.
+    /// The encoding of the frame is unknown.
     #[error("a frame of the unknown kind {0}")]
     UnknownKind(u8),
-    /// What should be compressed cannot be uncompressed, or to another length than it says.
+    /// The compressed message is corrupt, or its uncompressed length differs from the declared one.
     #[error("a frame that cannot be uncompressed")]
     BadCompression,
-    /// The message is not one.
+    /// The message is no valid protobuf message of its type.
     #[error("a message that cannot be read")]
     BadMessage(#[from] prost::DecodeError),
 }
 
-/// How hard to compress.
+/// Compression level of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     None,
-    /// For what is sent once or a few times.
+    /// For messages that are sent once or a few times.
     Fast,
-    /// For what many get.
+    /// For messages that many clients get.
     Good,
 }
 
 thread_local! {
-    // To make one of these takes longer than to compress a small message.
+    // Creating a compressor takes longer than compressing a small message.
     static FAST: RefCell<Option<Compressor<'static>>> = RefCell::new(Compressor::new(1).ok());
     static GOOD: RefCell<Option<Compressor<'static>>> = RefCell::new(Compressor::new(3).ok());
     static READER: RefCell<Option<Decompressor<'static>>> = RefCell::new(Decompressor::new().ok());
@@ -98,12 +100,13 @@ pub fn encode(message: &impl Message, compression: Compression) -> Bytes {
     out.freeze()
 }
 
-/// Takes the next message from the front of `buffer`; `None` if it is not all there yet.
+/// Removes the next message from the front of `buffer`; `None` if it is incomplete.
 ///
-/// `limit` bounds the frame as well as the message. Nothing is allocated for what a frame merely claims, beyond the limit.
+/// `limit` bounds the frame as well as the message. A declared length above the limit causes no
+/// allocation.
 ///
 /// # Errors
-/// [`FrameError`], after which the buffer is of no use.
+/// [`FrameError`]. The buffer is unusable afterwards.
 pub fn take<M: Message + Default>(buffer: &mut BytesMut, limit: usize) -> Result<Option<M>, FrameError> {
     let Some(head) = buffer.first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_le_bytes(*head) as usize;

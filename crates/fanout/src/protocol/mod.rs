@@ -1,27 +1,33 @@
-//! Our protocol: what servers and clients of the fan-out say to each other.
+//! Protocol between servers and clients of the fan-out.
 //!
 //! A client that has connected, by TCP or TLS on top of it, sends [`MAGIC`] and then frames ([`frame`]); the server
 //! sends frames. The first byte of the magic begins neither TLS nor Go's gob encoding, so that one port can serve Typha's
 //! clients too. Each frame holds one message in protobuf's encoding: a [`ToServer`] or a [`ToClient`]. Unknown fields and
 //! messages are skipped.
 //!
-//! 1. The client says [`ClientHello`], the server [`ServerHello`], or [`Refusal`] and closes the connection.
-//! 2. Unless the hello says that the client goes on where it was, everything follows: [`Batch`]es without an end, then
-//!    one that is [`Settled`]. What was known before and is not among it is gone, once the status is *in sync*.
-//! 3. Changes follow: batches that are settled, each perhaps after others that belong to it.
-//! 4. Both sides send a [`Heartbeat`] now and then, and take the other for dead when it is silent for three times as
-//!    long.
-//! 5. [`Upstream`] tells, at first and when it changes, what is wrong with the datastore: the client's consumer judges it
-//!    as if it read the datastore itself.
-//! 6. [`Drain`] asks the client to go to another server.
+//! 1. The client sends [`ClientHello`]. The server answers with [`ServerHello`], or with
+//!    [`Refusal`] and closes the connection.
+//! 2. Unless [`ServerHello::resumed`] is set, all objects follow: [`Batch`]es that are not settled,
+//!    then one that is [`Settled`]. Once the status is *in sync*, objects that the client had
+//!    before and that are not among them no longer exist.
+//! 3. Changes follow as settled batches, each perhaps preceded by unsettled batches that belong to
+//!    it.
+//! 4. Both sides send a [`Heartbeat`] periodically. Each considers the other dead after silence of
+//!    three times the interval.
+//! 5. [`Upstream`] reports the problems of the datastore, at first and after each change. The
+//!    client's consumer evaluates them as if it read the datastore itself.
+//! 6. [`Drain`] asks the client to use another server.
 //!
-//! To a client that names its node, the server says in batches that are `own` what is below `/calico/v1/host/NODE/`; of
-//! the other batches, which are the same for all nodes, the client leaves that out. They have a short form of other nodes'
-//! workload endpoints, and nothing of other nodes' configuration but the ends of their VXLAN tunnels. They have blocks of
-//! addresses (IPAM) if the client asks for them, and the server says so. To a client that names no node, it says everything.
+//! A client that names its node gets the objects below `/calico/v1/host/NODE/` in batches that are
+//! marked `own`. The other batches are the same for all nodes; the client ignores objects of its
+//! own node in them. They contain a short form of other nodes' workload endpoints, and of other
+//! nodes' configuration only the VXLAN tunnel addresses. They contain IPAM blocks if the client
+//! asks for them and the server confirms it in its hello. A client that names no node gets
+//! everything.
 //!
-//! Fields and messages may be added within a version, if either side can do without: servers of 0.1 before
-//! [`ClientHello::blocks`] send none, and do not say that they do.
+//! Fields and messages may be added within a version if either side works without them. Servers of
+//! 0.1 from before [`ClientHello::blocks`], for example, send no IPAM blocks and leave
+//! [`ServerHello::blocks`] unset.
 
 pub mod frame;
 mod problem;
@@ -30,16 +36,17 @@ pub(crate) mod stream;
 use bytes::Bytes;
 use tortie_model::SyncStatus;
 
-/// What a client says first. Its last byte is the version: a server refuses those that it does not know.
+/// First bytes that a client sends. The last byte is the protocol version: a server refuses unknown
+/// versions.
 pub const MAGIC: [u8; 8] = *b"\xb7TORTIE\x01";
 
-/// The version of the protocol: that of [`MAGIC`].
+/// Version of the protocol, as in the last byte of [`MAGIC`].
 pub const VERSION: u32 = 1;
 
-/// What clients say.
+/// Message of a client.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ToServer {
-    /// Which message.
+    /// The message.
     #[prost(oneof = "client::Message", tags = "1, 2")]
     pub message: Option<client::Message>,
 }
@@ -49,19 +56,19 @@ pub mod client {
     /// A message.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Message {
-        /// The first.
+        /// First message of a client.
         #[prost(message, tag = "1")]
         Hello(super::ClientHello),
-        /// From time to time.
+        /// Periodic heartbeat.
         #[prost(message, tag = "2")]
         Heartbeat(super::Heartbeat),
     }
 }
 
-/// What servers say.
+/// Message of a server.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ToClient {
-    /// Which message.
+    /// The message.
     #[prost(oneof = "server::Message", tags = "1, 2, 3, 4, 5, 6")]
     pub message: Option<server::Message>,
 }
@@ -71,77 +78,77 @@ pub mod server {
     /// A message.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Message {
-        /// The first.
+        /// First message of a server.
         #[prost(message, tag = "1")]
         Hello(super::ServerHello),
         /// Objects.
         #[prost(message, tag = "2")]
         Batch(super::Batch),
-        /// From time to time.
+        /// Periodic heartbeat.
         #[prost(message, tag = "3")]
         Heartbeat(super::Heartbeat),
-        /// Go elsewhere.
+        /// Request to use another server.
         #[prost(message, tag = "4")]
         Drain(super::Drain),
-        /// Not here, and not so.
+        /// Refusal to serve the client.
         #[prost(message, tag = "5")]
         Refusal(super::Refusal),
-        /// How the server's own source is.
+        /// State of the server's source.
         #[prost(message, tag = "6")]
         Upstream(super::Upstream),
     }
 }
 
-/// Who a client is, and what it wants.
+/// Identity and requests of a client.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ClientHello {
-    /// The version that it speaks.
+    /// Protocol version of the client.
     #[prost(uint32, tag = "1")]
     pub version: u32,
-    /// The node that it wants the view of; empty for all of them.
+    /// Node whose view the client wants; empty for the view of all nodes.
     #[prost(string, tag = "2")]
     pub node: String,
-    /// What to call it in logs.
+    /// Name and version of the client's software, for logs.
     #[prost(string, tag = "3")]
     pub software: String,
-    /// How far it has got; absent if it wants everything.
+    /// Position from which the client resumes; absent if it wants all objects.
     #[prost(message, optional, tag = "4")]
     pub resume: Option<ResumeToken>,
-    /// Whether a client that names its node wants blocks of addresses, too.
+    /// Whether a client that names its node wants IPAM blocks as well.
     #[prost(bool, tag = "5")]
     pub blocks: bool,
 }
 
-/// A place in the history that a server tells.
+/// Position in the history of a server.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct ResumeToken {
-    /// Whose history: servers that know nothing of each other have different ones.
+    /// Instance of the history. Independent servers have different ones.
     #[prost(fixed64, tag = "1")]
     pub instance: u64,
-    /// The last change that the client has heard of.
+    /// Last change that the client has received.
     #[prost(uint64, tag = "2")]
     pub sequence: u64,
 }
 
-/// How a server begins.
+/// First message of a server.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ServerHello {
-    /// The version that it speaks.
+    /// Protocol version of the server.
     #[prost(uint32, tag = "1")]
     pub version: u32,
-    /// Whose history it tells.
+    /// Instance of the history that the server sends.
     #[prost(fixed64, tag = "2")]
     pub instance: u64,
-    /// Whether it goes on from the place that the client has named; if not, everything follows.
+    /// Whether the server continues from the client's position; if not, all objects follow.
     #[prost(bool, tag = "3")]
     pub resumed: bool,
-    /// How long either side is silent at the most, in milliseconds.
+    /// Maximum silence of either side in milliseconds.
     #[prost(uint32, tag = "4")]
     pub heartbeat_ms: u32,
-    /// What to call it in logs.
+    /// Name and version of the server's software, for logs.
     #[prost(string, tag = "5")]
     pub software: String,
-    /// Whether blocks of addresses are among what follows.
+    /// Whether the following objects include IPAM blocks.
     #[prost(bool, tag = "6")]
     pub blocks: bool,
 }
@@ -152,10 +159,11 @@ pub struct Batch {
     /// The objects.
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<WireEntry>,
-    /// They belong to the client's node.
+    /// True if the objects belong to the client's node.
     #[prost(bool, tag = "2")]
     pub own: bool,
-    /// With this batch, a place in the history is reached.
+    /// Position in the history that the client reaches with this batch; absent if more batches
+    /// belong to it.
     #[prost(message, optional, tag = "3")]
     pub settled: Option<Settled>,
 }
@@ -169,15 +177,16 @@ pub struct WireEntry {
     /// Its value as Calico's datastore has it, mostly JSON; absent if the object does not exist any more.
     #[prost(bytes = "bytes", optional, tag = "2")]
     pub value: Option<Bytes>,
-    /// Its version in the datastore when it got this value; empty if that is not known, or the client names a node.
+    /// Its version in the datastore when it got this value; empty if that is unknown, or the client
+    /// names a node.
     #[prost(string, tag = "3")]
     pub version: String,
 }
 
-/// A place in the history, and how far the datastore has been read there.
+/// Position in the history, with the status of the datastore there.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Settled {
-    /// The place.
+    /// The position.
     #[prost(uint64, tag = "1")]
     pub sequence: u64,
     /// The status.
@@ -185,7 +194,7 @@ pub struct Settled {
     pub status: i32,
 }
 
-/// [`SyncStatus`] as it travels.
+/// [`SyncStatus`] in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum WireStatus {
@@ -207,46 +216,46 @@ impl From<SyncStatus> for WireStatus {
     }
 }
 
-/// Says that the sender is still there.
+/// Periodic proof that the sender is alive.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Heartbeat {
-    /// From servers: a number for the client to give back.
+    /// From servers: number that the client returns.
     #[prost(uint64, tag = "1")]
     pub stamp: u64,
-    /// From clients: how far they have got.
+    /// From clients: position that they have reached.
     #[prost(uint64, tag = "2")]
     pub sequence: u64,
 }
 
-/// The server wants the client to go to another one.
+/// Request of the server that the client use another one.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Drain {
     /// After this many milliseconds it closes the connection itself.
     #[prost(uint32, tag = "1")]
     pub within_ms: u32,
-    /// Why, for the log.
+    /// Reason, for the log.
     #[prost(string, tag = "2")]
     pub reason: String,
 }
 
-/// The server does not serve the client.
+/// Refusal of the server to serve the client.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Refusal {
-    /// Why, for the log.
+    /// Reason, for the log.
     #[prost(string, tag = "1")]
     pub reason: String,
 }
 
-/// How the source is that the server reads.
+/// State of the source that the server reads.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Upstream {
-    /// What is wrong with objects; all of it, replacing what was said before.
+    /// Problems of objects. The list is complete and replaces the previous one.
     #[prost(message, repeated, tag = "1")]
     pub problems: Vec<WireProblem>,
-    /// How many more problems there are than are listed.
+    /// Number of problems that exist beyond those listed.
     #[prost(uint32, tag = "2")]
     pub more: u32,
-    /// Why the datastore cannot be read now; empty if it can.
+    /// Reason why the datastore is unavailable; empty if it is available.
     #[prost(string, tag = "3")]
     pub unavailable: String,
 }
@@ -269,26 +278,26 @@ pub struct WireProblem {
     /// The field.
     #[prost(string, tag = "5")]
     pub field: String,
-    /// What is wrong.
+    /// Description of the problem.
     #[prost(string, tag = "6")]
     pub what: String,
-    /// Whether it is just a warning.
+    /// Whether the problem is only a warning.
     #[prost(bool, tag = "7")]
     pub warning: bool,
-    /// What is in force instead.
+    /// Fallback that is in force instead.
     #[prost(enumeration = "WireFallback", tag = "8")]
     pub fallback: i32,
 }
 
-/// [`tortie_datastore::Fallback`] as it travels.
+/// [`tortie_datastore::Fallback`] in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum WireFallback {
-    /// Nothing; also what a later version may say.
+    /// Nothing; also stands for fallbacks of later versions.
     Nothing = 0,
     /// The object itself.
     NotNeeded = 1,
-    /// The last version that was good.
+    /// The last valid version.
     LastGood = 2,
     /// A policy that denies.
     Denied = 3,

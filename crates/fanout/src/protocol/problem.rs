@@ -1,4 +1,4 @@
-//! Problems of the datastore, as they travel.
+//! Problems of the datastore in messages.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use tortie_resources::{FieldProblem, Position, Severity};
 use super::{Upstream, WireFallback, WireProblem};
 use crate::cache;
 
-/// How many problems are listed at the most, those first that leave something unprotected.
+/// Maximum number of listed problems. Problems without a fallback come first.
 const LISTED: usize = 1000;
-/// How long a text of a problem is at the most.
+/// Maximum length of a text of a problem in characters.
 const TEXT: usize = 1000;
 
 impl From<&cache::Upstream> for Upstream {
@@ -23,7 +23,7 @@ impl From<&cache::Upstream> for Upstream {
         let problems = bare.into_iter().chain(covered).take(LISTED).map(WireProblem::from).collect();
         Self {
             problems,
-            // A number for people.
+            // For display only.
             more: u32::try_from((upstream.problems.len() + upstream.refused.len()).saturating_sub(LISTED))
                 .unwrap_or(u32::MAX),
             unavailable: upstream.unavailable.as_deref().map(short).unwrap_or_default(),
@@ -45,7 +45,7 @@ impl From<&InputProblem> for WireProblem {
                 Fallback::NotNeeded => WireFallback::NotNeeded,
                 Fallback::LastGood => WireFallback::LastGood,
                 Fallback::Denied => WireFallback::Denied,
-                // No source that a server has closes anything by itself.
+                // No source of a server uses `Closed` or `Tolerated`.
                 Fallback::Nothing | Fallback::Closed | Fallback::Tolerated => WireFallback::Nothing,
             }),
         }
@@ -53,7 +53,7 @@ impl From<&InputProblem> for WireProblem {
 }
 
 impl fmt::Display for WireProblem {
-    /// As the problem that it tells of.
+    /// Writes the same text as the [`InputProblem`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         InputProblem::from(self.clone()).fmt(f)
     }

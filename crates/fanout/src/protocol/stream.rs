@@ -9,12 +9,12 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::frame::{self, FrameError};
 
-/// How much is read at once at first; what a large frame needs comes on top.
+/// Minimum buffer space for a read in bytes; the buffer grows for larger frames.
 const READ: usize = 2 * 1024;
-/// A buffer that has become larger than this is given back when it is empty.
+/// Capacity in bytes above which an empty buffer is released.
 const KEEP: usize = 64 * 1024;
 
-/// Why no message came.
+/// Reason why no message was read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
     /// The other side has closed the connection.
@@ -23,12 +23,12 @@ pub(crate) enum ReadError {
     /// Reading failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It does not speak our protocol.
+    /// The bytes are no frames of the protocol.
     #[error(transparent)]
     Frame(#[from] FrameError),
 }
 
-/// Reads messages. A call that is abandoned loses nothing.
+/// Reader of messages. Cancelling a call loses no data.
 #[derive(Debug)]
 pub(crate) struct Messages<R> {
     reader: R,
@@ -37,7 +37,7 @@ pub(crate) struct Messages<R> {
 }
 
 impl<R: AsyncRead + Unpin> Messages<R> {
-    /// No frame is longer than `limit`.
+    /// Creates a reader that rejects frames longer than `limit`.
     pub(crate) fn new(reader: R, limit: usize) -> Self {
         Self { reader, buffer: BytesMut::new(), limit }
     }
@@ -60,7 +60,7 @@ impl<R: AsyncRead + Unpin> Messages<R> {
     }
 }
 
-/// Pieces that are written one after the other, without being copied together.
+/// Byte strings that are written in sequence without copying them into one.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
     pieces: VecDeque<Bytes>,

@@ -1,4 +1,4 @@
-//! Taking connections.
+//! Accepting of connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,14 +18,15 @@ use crate::protocol::MAGIC;
 use crate::tls::BoxStream;
 use crate::typha::{self, ServeEnd, ServeSettings, ServerEnd, ServerSettings};
 
-/// How long to wait after a connection could not be taken, for instance for want of file descriptors.
+/// Pause after a connection could not be accepted, for example for lack of file descriptors.
 const RETRY: Duration = Duration::from_millis(100);
-/// How many clients that are too many are told so at a time; more are hung up on at once.
+/// Maximum number of clients over the limit that are rejected with a reason at the same time.
+/// Further connections are closed at once.
 pub(super) const REFUSED_AT_ONCE: usize = 64;
-/// How long telling one may take.
+/// Timeout of such a rejection.
 const REFUSAL: Duration = Duration::from_secs(3);
 
-/// Takes connections until told otherwise.
+/// Accepts connections until `closing`.
 pub(super) async fn run(listener: TcpListener, context: Arc<Context>, mut closing: watch::Receiver<bool>) {
     loop {
         let accepted = tokio::select! {
@@ -53,7 +54,7 @@ pub(super) async fn run(listener: TcpListener, context: Arc<Context>, mut closin
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be taken");
+                tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(RETRY).await;
             }
         }
@@ -87,7 +88,7 @@ async fn refuse(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, _per
     };
     let told = timeout(REFUSAL.min(context.config.handshake_timeout), refuse).await;
     if let Err(error) = told.unwrap_or(Err(RefusalError::TooSlow)) {
-        tracing::debug!(%peer, error = %with_causes(&error), "a client that is one too many was not told so");
+        tracing::debug!(%peer, error = %with_causes(&error), "a client over the limit got no rejection");
     }
 }
 
@@ -98,12 +99,12 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, ticke
         Ok(Ok(opened)) => opened,
         Ok(Err(error)) => {
             context.counters.handshakes_failed.add(1);
-            tracing::info!(connection, %peer, error = %with_causes(&error), "a connection failed before it was of use");
+            tracing::info!(connection, %peer, error = %with_causes(&error), "handshake failed");
             return;
         }
         Err(_) => {
             context.counters.handshakes_failed.add(1);
-            tracing::info!(connection, %peer, "a client took too long to say what it wants");
+            tracing::info!(connection, %peer, "a client sent no hello in time");
             return;
         }
     };
@@ -131,7 +132,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, ticke
     }
 }
 
-/// A client that speaks Typha's protocol: no gob stream begins as ours does.
+/// Serves a client of Typha's protocol. No gob stream begins with the first byte of the magic.
 async fn serve_typha(
     (stream, first): (BoxStream, u8),
     peer: SocketAddr,
@@ -178,7 +179,7 @@ fn typha_settings(context: &Context) -> ServerSettings {
     }
 }
 
-/// TLS, if it is wanted; then the first byte tells the protocol.
+/// Sets up TLS if configured, and reads the first byte, which identifies the protocol.
 async fn open(stream: TcpStream, context: &Context) -> io::Result<(u8, BoxStream)> {
     stream.set_nodelay(true)?;
     let mut stream: BoxStream = match &context.acceptor {

@@ -1,4 +1,4 @@
-//! One client that speaks our protocol.
+//! Connection of one client of the fan-out protocol.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,54 +19,54 @@ use crate::protocol::{
 };
 use crate::tls::BoxStream;
 
-/// How many bytes of breadcrumbs are written at once at the most.
+/// Size in bytes up to which breadcrumbs are combined into one write.
 const WRITE: usize = 256 * 1024;
-/// How often it is looked how far a client is behind that does not take what is written.
+/// Interval of the lag checks while a write to a client blocks.
 const LOOK: Duration = Duration::from_millis(250);
-/// How many messages a client may send between two heartbeats.
+/// Maximum number of messages of a client within a heartbeat interval.
 const MESSAGES: u32 = 100;
-/// After so many missing heartbeats a connection is dead.
+/// Number of missing heartbeats after which a connection counts as dead.
 pub(crate) const MISSING: u32 = 3;
 
-/// How a connection ends.
+/// Reason for the end of a connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectionEnd {
-    /// The client has left, or cannot be read.
+    /// The client has left, or reading from it failed.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// It cannot be written to.
+    /// Writing to the client failed.
     #[error(transparent)]
     Write(std::io::Error),
-    /// It takes too long to take what it is sent.
-    #[error("it takes too long to take what it is sent")]
+    /// A write to the client timed out.
+    #[error("a write to it timed out")]
     WriteTimeout,
-    /// It is too far behind.
+    /// The client is too far behind.
     #[error("it is {} s and {bytes} bytes behind", age.as_secs())]
     TooSlow {
-        /// How much older its last change is than the newest.
+        /// Time between the oldest change that it lacks and the newest one.
         age: Duration,
-        /// How much it still has to get.
+        /// Size of the changes that it lacks, in bytes.
         bytes: u64,
     },
-    /// Nothing has been heard of it for too long.
+    /// The client has been silent for too long.
     #[error("it is silent")]
     Silent,
-    /// Its greeting is missing, or of another protocol.
+    /// The client's hello is missing, or belongs to another version of the protocol.
     #[error(transparent)]
     Greeting(GreetingError),
-    /// It does what the protocol does not allow.
+    /// The client violates the protocol.
     #[error("{0}")]
     Protocol(&'static str),
-    /// It has been sent elsewhere.
-    #[error("it has been sent elsewhere")]
+    /// The client was sent to another server.
+    #[error("it was sent to another server")]
     Drained,
     /// The server ends.
     #[error("the server ends")]
     ServerEnds,
 }
 
-/// Serves a client until it leaves or has to. The first byte of the magic has been read already; the rest, and what the
-/// client wants, must come until `deadline`.
+/// Serves a client until it leaves or is cut off. The caller has read the first byte of the magic.
+/// The rest of the hello must arrive before `deadline`.
 pub(super) async fn serve(
     stream: BoxStream,
     context: &Arc<Context>,
@@ -95,8 +95,8 @@ pub(super) async fn serve(
     }
 }
 
-/// Refuses a client because there are too many, once it has said what it wants. The first byte of the magic has been read
-/// already.
+/// Rejects a client over the limit after its hello. The caller has read the first byte of the
+/// magic.
 pub(super) async fn refuse(stream: BoxStream, context: &Arc<Context>) -> Result<(), ConnectionEnd> {
     let (hello, _, writer) = greeting(stream).await?;
     let mut writer = Writer { writer, context: Arc::clone(context) };
@@ -117,7 +117,7 @@ pub(crate) enum GreetingError {
 
 type Greeting = (Result<ClientHello, GreetingError>, Messages<ReadHalf<BoxStream>>, WriteHalf<BoxStream>);
 
-/// What a client wants, or why it cannot be served.
+/// Reads the hello of a client, or finds the reason why it cannot be served.
 async fn greeting(mut stream: BoxStream) -> Result<Greeting, ReadError> {
     let mut magic = [0; MAGIC.len() - 1];
     stream.read_exact(&mut magic).await.map_err(ReadError::Io)?;
@@ -134,7 +134,7 @@ async fn greeting(mut stream: BoxStream) -> Result<Greeting, ReadError> {
     Ok((hello, messages, writer))
 }
 
-/// Hears the client's heartbeats.
+/// Receives the client's heartbeats.
 async fn listen(messages: &mut Messages<ReadHalf<BoxStream>>, context: &Context) -> Result<(), ConnectionEnd> {
     let patience = context.config.heartbeat * MISSING;
     let mut since = Instant::now();
@@ -162,7 +162,7 @@ async fn listen(messages: &mut Messages<ReadHalf<BoxStream>>, context: &Context)
     }
 }
 
-/// Says everything, or goes on where the client was; then what changes.
+/// Sends the hello and a snapshot, or resumes at the client's position; then sends the changes.
 async fn tell(writer: &mut Writer, hello: &ClientHello, ticket: &mut Ticket) -> Result<(), ConnectionEnd> {
     let context = Arc::clone(&writer.context);
     let hub = &context.hub;
@@ -177,13 +177,13 @@ async fn tell(writer: &mut Writer, hello: &ClientHello, ticket: &mut Ticket) -> 
         version: VERSION,
         instance: hub.instance().0,
         resumed: resumed.is_some(),
-        // Clients expect heartbeats within a minute however long this is.
+        // Clients expect a heartbeat at least every minute, however long this interval is.
         heartbeat_ms: u32::try_from(context.config.heartbeat.as_millis()).unwrap_or(u32::MAX),
         software: concat!("tortie ", env!("CARGO_PKG_VERSION")).into(),
         blocks: format != WireFormat::OneNode,
     };
     writer.message(server::Message::Hello(answer)).await?;
-    // Before the objects, so that a consumer can refuse to begin.
+    // Sent before the objects, so that a consumer can refuse to begin.
     let mut upstream = hub.watch_upstream();
     writer.upstream(&mut upstream).await?;
     let breadcrumb = match resumed {
@@ -196,7 +196,7 @@ async fn tell(writer: &mut Writer, hello: &ClientHello, ticket: &mut Ticket) -> 
     follow(writer, breadcrumb, format, own.as_ref(), upstream, ticket).await
 }
 
-/// Says everything. Gives out the breadcrumb as of which it is.
+/// Sends a snapshot and returns the breadcrumb at which it was taken.
 async fn snapshot(
     writer: &mut Writer,
     format: WireFormat,
@@ -215,7 +215,7 @@ async fn snapshot(
     Ok(Arc::clone(&written.base.breadcrumb))
 }
 
-/// Says what changes from `breadcrumb` on.
+/// Sends the changes after `breadcrumb`.
 async fn follow(
     writer: &mut Writer,
     mut breadcrumb: Arc<Breadcrumb>,
@@ -251,7 +251,7 @@ async fn follow(
                 if pieces.has_remaining() {
                     context.hub.counters().objects.size(objects);
                     tokio::select! {
-                        // Most writes are over at once, and need no timer.
+                        // Most writes finish at once and need no timer.
                         biased;
                         written = writer.pieces(pieces) => written?,
                         end = lag.watch(&before) => return Err(end),
@@ -266,7 +266,7 @@ async fn follow(
             }
             Order { within, reason } = ticket.told_to_go() => {
                 leave = Some(tokio::time::Instant::now() + within);
-                // Beyond 49 days it makes no difference to a client.
+                // u32 holds 49 days; longer times make no difference to a client.
                 let within_ms = u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
                 writer.message(server::Message::Drain(Drain { within_ms, reason: reason.into() })).await?;
             }
@@ -284,11 +284,12 @@ fn collect(pieces: &mut Pieces, breadcrumb: &Arc<Breadcrumb>, format: WireFormat
     pieces.push(common);
 }
 
-/// Whether a client keeps up.
+/// Check that a client keeps up.
 ///
-/// The rule: it is cut off when the last change that it was sent is older than the newest by `max_behind`, or when
-/// changes of more than `max_bytes_behind` wait for it; but not for some time after the snapshot, which it has to digest
-/// first. And it is cut off at any time when one write takes longer than `write_timeout`.
+/// A client is cut off when the oldest change that it lacks is older than the newest by more than
+/// `max_behind`, or when it lacks more than `max_bytes_behind` of changes. During `grace` after its
+/// snapshot, which it has to process first, this does not apply. A client is also cut off at any
+/// time when one write takes longer than `write_timeout`.
 pub(crate) struct Lag<'a> {
     context: &'a Context,
     forgiven_until: Instant,
@@ -296,12 +297,13 @@ pub(crate) struct Lag<'a> {
 }
 
 impl<'a> Lag<'a> {
-    /// For a client that has its snapshot now.
+    /// Begins the grace period of a client that now has its snapshot.
     pub(crate) fn new(context: &'a Context) -> Self {
         Self { context, forgiven_until: Instant::now() + context.config.grace, warned: false }
     }
 
-    /// Judges a client that has been sent this breadcrumb and takes its time for the next ones; returns when it is cut off.
+    /// Checks periodically a client that has been sent this breadcrumb and is slow to take the next
+    /// ones. Returns when it has to be cut off.
     pub(crate) async fn watch(&mut self, breadcrumb: &Breadcrumb) -> ConnectionEnd {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -311,16 +313,16 @@ impl<'a> Lag<'a> {
         }
     }
 
-    /// Judges a client that has been sent this breadcrumb and all before.
+    /// Checks a client that has been sent this breadcrumb and all earlier ones.
     pub(crate) fn check(&mut self, breadcrumb: &Breadcrumb) -> Result<(), ConnectionEnd> {
-        // Who has the newest is not behind.
+        // A client with the newest breadcrumb is not behind.
         let Some(next) = breadcrumb.next() else {
             self.warned = false;
             return Ok(());
         };
         let config = &self.context.config;
         let head = self.context.hub.head();
-        // After a long silence, what comes next is not late.
+        // Measured from the next breadcrumb: after a long quiet time, a new change is not late.
         let age = head.made.saturating_duration_since(next.made);
         let bytes = head.bytes_so_far - breadcrumb.bytes_so_far;
         if age <= config.max_behind && bytes <= config.max_bytes_behind {
@@ -337,7 +339,7 @@ impl<'a> Lag<'a> {
     }
 }
 
-/// Writes within the time allowed.
+/// Writer that limits the time of each write.
 pub(crate) struct Writer<W = WriteHalf<BoxStream>> {
     pub(crate) writer: W,
     pub(crate) context: Arc<Context>,
@@ -358,7 +360,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         self.pieces(frame::encode(&message, Compression::Fast).into()).await
     }
 
-    /// Writes, and sees to it that it goes out.
+    /// Writes and flushes.
     pub(crate) async fn pieces(&mut self, mut pieces: Pieces) -> Result<(), ConnectionEnd> {
         let started = Instant::now();
         let bytes = pieces.remaining() as u64;

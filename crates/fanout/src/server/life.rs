@@ -57,7 +57,7 @@ impl Life {
         }
     }
 
-    /// Parts without a sign of life for longer than this.
+    /// Returns the parts without a sign of life for longer than `patience`.
     pub(super) fn silent(&self, patience: Duration, now: Instant) -> Vec<Part> {
         let is_silent = |part: &Part| {
             let last = self.started + Duration::from_millis(self.last(*part).load(Ordering::Relaxed));

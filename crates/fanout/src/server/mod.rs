@@ -1,7 +1,7 @@
-//! The server: one watch upstream, any number of clients.
+//! Server: one watch of the datastore, any number of clients.
 //!
-//! What it costs to serve a change does not depend on how many objects there are, and not on how many clients, but for
-//! sending it: the bytes are made once.
+//! The cost of serving a change does not depend on the number of objects. Apart from sending, it
+//! does not depend on the number of clients either, because each change is encoded once.
 
 mod accept;
 mod connection;
@@ -41,56 +41,62 @@ use crate::cache::{Cache, CacheLimits, Hub, Instance};
 use crate::protocol::frame::MAX_TO_SERVER;
 use crate::tls::{Acceptor, TlsError, TlsSettings};
 
-/// How many connections may wait to be taken.
+/// Length of the listen backlog.
 const BACKLOG: u32 = 4096;
-/// The longest input that is kept of a client.
+/// Maximum buffered input of a client in bytes.
 const INPUT: usize = MAX_TO_SERVER + 12;
-/// The memory of a connection: its input in a buffer that grows by doubling, a buffer of 4 KiB to read into, three times
-/// the definitions of types in Typha's protocol (8 KiB), and 16 KiB for the task.
+/// Memory of a connection in bytes: its input in a buffer that grows by doubling, a read buffer of
+/// 4 KiB, three times the type definitions of Typha's protocol (8 KiB), and 16 KiB for the task.
 const CONNECTION_BYTES: usize = 2 * INPUT + (4 + 3 * 8 + 16) * 1024;
-/// The memory of TLS: a handshake of 64 KiB, 64 KiB to send, and a record of 16 KiB received and another decrypted.
+/// Memory of a TLS connection in bytes: a handshake of 64 KiB, a send buffer of 64 KiB, a received
+/// record of 16 KiB and a decrypted one.
 const TLS_BYTES: usize = (64 + 64 + 2 * 16) * 1024;
-/// How long a client that is told to go has for it, at the most.
+/// Maximum time that a client has to leave for another server.
 const GO_WITHIN: Duration = Duration::from_secs(5);
 
-/// How a server serves. The defaults are Typha's where it has the same parameter (`typha/pkg/config/config_params.go`).
+/// Configuration of a server. Parameters that Typha also has take its defaults
+/// (`typha/pkg/config/config_params.go`).
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Where it listens.
+    /// Addresses on which it listens.
     pub listen: Vec<SocketAddr>,
-    /// TLS; `None` to let anybody in who reaches it.
+    /// TLS settings; `None` accepts any client, without TLS.
     pub tls: Option<TlsSettings>,
-    /// What the cache keeps.
+    /// Limits of the cache.
     pub limits: CacheLimits,
-    /// Changes that come within this time after another one go out together.
+    /// Time after a change within which further changes are sent together; 20 ms by default.
     pub pace: Duration,
-    /// How long a client has from the connection to the end of its hello.
+    /// Maximum time from the connection to the end of the client's hello; 10 s by default.
     pub handshake_timeout: Duration,
-    /// How long one write may take.
+    /// Maximum time of one write; 60 s by default.
     pub write_timeout: Duration,
-    /// How often to show signs of life.
+    /// Interval between heartbeats; 10 s by default.
     pub heartbeat: Duration,
-    /// How much older than the newest change the last one may be that a client was sent.
+    /// Maximum time between the oldest change that a client lacks and the newest one; 300 s by
+    /// default.
     pub max_behind: Duration,
-    /// How many bytes of changes may wait for a client.
+    /// Maximum size of the changes that a client lacks, in bytes; 64 MiB by default.
     pub max_bytes_behind: u64,
-    /// For how long after its snapshot a client may be further behind than that.
+    /// Time after its snapshot for which a client may be further behind than that; 300 s by
+    /// default.
     pub grace: Duration,
-    /// How many connections there may be; further clients are told that there are too many.
+    /// Maximum number of connections, 10,000 by default. Further clients are rejected with that
+    /// reason.
     pub max_connections: usize,
-    /// The number of connections that one address may have, 512 by default. An eighth of them, at least one, may be
-    /// before the end of their hello.
+    /// Maximum number of connections per address, 512 by default. At most an eighth of them, but at
+    /// least one, may be without a complete hello.
     pub max_per_address: usize,
-    /// How many servers share the nodes: one that has more than its share of connections sends some elsewhere. Not if
-    /// there is one.
+    /// Number of servers that share the nodes. A server with more than its share of connections
+    /// sends some to the others. With one server there is no rebalancing.
     pub servers: usize,
-    /// A share is not less than this.
+    /// Minimum share in connections; 400 by default.
     pub least_share: usize,
-    /// How much time there is between two clients that are sent elsewhere.
+    /// Interval between two clients that are sent to other servers; 1 s by default.
     pub drop_interval: Duration,
-    /// For how long another syncer than Felix's is read on that has no client any more ([`SyncerSources`]).
+    /// Time for which a syncer other than Felix's is still read after its last client has left
+    /// ([`SyncerSources`]); 60 s by default.
     pub syncer_linger: Duration,
-    /// How many threads serve; 0 for one for each processor, but not more than four.
+    /// Number of threads that serve; 0 for one per processor, but at most four.
     pub threads: usize,
 }
 
@@ -119,8 +125,9 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// The memory that the connections may take together, in bytes: 76 KiB each, 236 KiB with TLS. The objects, the changes
-    /// that [`CacheLimits`] keeps and the snapshots come on top, and are shared by all connections.
+    /// Returns the maximum memory of all connections together, in bytes: 76 KiB each, 236 KiB with
+    /// TLS. The objects, the changes that [`CacheLimits`] keeps and the snapshots need additional
+    /// memory, which all connections share.
     ///
     /// ```
     /// # use tortie_fanout::server::ServerConfig;
@@ -139,16 +146,16 @@ impl ServerConfig {
     }
 }
 
-/// Why a server cannot start.
+/// Error at the start of a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// An address cannot be listened on.
+    /// The server cannot listen on an address.
     #[error("{address}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The reason.
         #[source]
         error: io::Error,
     },
@@ -160,16 +167,16 @@ pub enum StartError {
     Thread(#[source] io::Error),
 }
 
-/// What all connections share.
+/// State shared by all connections.
 pub(crate) struct Context {
     pub(crate) hub: Hub,
     pub(crate) syncers: Arc<Syncers>,
     pub(crate) config: ServerConfig,
     pub(crate) counters: Counters,
     registry: Registry,
-    /// Permits to tell a client why it is refused.
+    /// Permits for rejections with a reason.
     refusals: Arc<Semaphore>,
-    /// How many servers share the nodes.
+    /// Number of servers that share the nodes.
     servers: AtomicUsize,
     acceptor: Option<Acceptor>,
     started: Instant,
@@ -184,19 +191,19 @@ impl Context {
     }
 }
 
-/// A server at work. It ends when this is dropped.
+/// Running server. Dropping it ends it.
 pub struct Server {
     context: Arc<Context>,
     addresses: Vec<SocketAddr>,
     stop: Arc<AtomicBool>,
-    /// Listeners end when this says so.
+    /// Listeners end when this becomes true.
     closed: watch::Sender<bool>,
     runtime: Option<Runtime>,
     filler: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Listens, and serves what `upstream` tells, to readers of Felix's syncer only.
+    /// Listens and serves the objects of `upstream`, to clients of Felix's syncer only.
     ///
     /// # Errors
     /// [`StartError`].
@@ -204,7 +211,7 @@ impl Server {
         Self::start_with(config, upstream, SyncerSources::none())
     }
 
-    /// As [`Server::start`], and serves other syncers to who asks for them.
+    /// Like [`Server::start`], and serves other syncers on request.
     ///
     /// # Errors
     /// [`StartError`].
@@ -265,57 +272,58 @@ impl Server {
         Ok(Self { context, addresses, stop, closed, runtime: Some(runtime), filler: Some(filler) })
     }
 
-    /// The number of servers that share the nodes has become known, or another one ([`ServerConfig::servers`]).
+    /// Sets the number of servers that share the nodes ([`ServerConfig::servers`]).
     pub fn set_servers(&self, servers: usize) {
         self.context.servers.store(servers, Ordering::Relaxed);
     }
 
-    /// Where it listens, in the order of [`ServerConfig::listen`].
+    /// Returns the addresses on which it listens, in the order of [`ServerConfig::listen`].
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// What it serves.
+    /// Returns the hub of Felix's syncer.
     #[must_use]
     pub fn hub(&self) -> &Hub {
         &self.context.hub
     }
 
-    /// What it serves of a syncer; `None` if that is not read, because nobody asks for it.
+    /// Returns the hub of a syncer; `None` if the syncer is not read, because it has no clients.
     #[must_use]
     pub fn hub_of(&self, syncer: SyncerType) -> Option<Hub> {
         self.context.syncers.hub(syncer)
     }
 
-    /// Parts without a sign of life for longer than `patience`, which a part gives at least once a second while it works.
+    /// Returns the parts without a sign of life for longer than `patience`. A working part gives
+    /// one at least once a second.
     #[must_use]
     pub fn silent(&self, patience: Duration) -> Vec<Part> {
         self.context.life.silent(patience, Instant::now())
     }
 
-    /// What it has done.
+    /// Returns the statistics of the server.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         self.context.counters.read(self.context.registry.len() as u64)
     }
 
-    /// What it has done for the clients of a syncer.
+    /// Returns the statistics of a syncer.
     #[must_use]
     pub fn stats_of(&self, syncer: SyncerType) -> SyncerStats {
         self.context.syncers.stats(syncer)
     }
 
-    /// Takes no more connections and sends all clients elsewhere, one after the other, so that other servers are not
-    /// overrun. Returns when all are gone, or after this time.
+    /// Accepts no more connections and sends all clients to other servers, one after the other, so
+    /// that these are not overloaded. Returns when all have left, or after `within`.
     pub fn drain(&self, within: Duration) {
         let deadline = Instant::now() + within;
         self.closed.send_replace(true);
-        // So many connections would have a pause of no time either way.
+        // With so many connections, the pause is zero either way.
         let count = u32::try_from(self.context.registry.staying()).unwrap_or(u32::MAX);
-        // As Typha: most of the time, but no more than a second for each.
+        // As Typha: spread over most of the time, with a pause of at most a second.
         let pause = (within.mul_f64(0.95) / count.max(1)).min(self.context.config.drop_interval);
-        tracing::info!(clients = count, "sending all clients elsewhere");
+        tracing::info!(clients = count, "sending all clients to other servers");
         while self.context.registry.len() > 0 && Instant::now() < deadline {
             let left = deadline.saturating_duration_since(Instant::now());
             let order = Order { within: left.min(GO_WITHIN), reason: "the server ends" };
@@ -345,7 +353,7 @@ impl fmt::Debug for Server {
     }
 }
 
-/// Sends clients elsewhere while there are more than this server's share, one at a time.
+/// Sends clients to other servers, one at a time, while this server has more than its share.
 async fn rebalance(context: Arc<Context>, mut closing: watch::Receiver<bool>) {
     let config = &context.config;
     loop {
@@ -376,7 +384,7 @@ async fn beat(life: Arc<Life>) {
     }
 }
 
-/// Ends syncers that nobody has asked for in a while.
+/// Ends syncers that have had no clients for `syncer_linger`.
 async fn tidy_syncers(context: Arc<Context>, mut closing: watch::Receiver<bool>) {
     let linger = context.config.syncer_linger;
     let pause = (linger / 4).clamp(Duration::from_millis(10), Duration::from_secs(5));
@@ -388,7 +396,7 @@ async fn tidy_syncers(context: Arc<Context>, mut closing: watch::Receiver<bool>)
     }
 }
 
-/// Listens with room for all agents of a large cluster to knock at once, as they do when a server ends.
+/// Listens with a long backlog: all agents of a large cluster reconnect at once when a server ends.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;

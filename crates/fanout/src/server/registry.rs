@@ -1,4 +1,4 @@
-//! Who is connected, and who has to go.
+//! Registry of the connections, and the order to leave.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -9,16 +9,16 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tortie_datastore::chance;
 
-/// A client is to go elsewhere.
+/// Order for a client to use another server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
-    /// After this time its connection is closed.
+    /// Time after which its connection is closed.
     pub(crate) within: Duration,
-    /// Why, in words for its log.
+    /// Reason, for its log.
     pub(crate) reason: &'static str,
 }
 
-/// The number of connections that may be open.
+/// Maximum numbers of open connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Of all addresses.
@@ -76,7 +76,7 @@ impl Registry {
     /// Registers a connection whose hello is still to come.
     ///
     /// # Errors
-    /// [`Excess`] if there are as many connections already as a limit allows.
+    /// [`Excess`] if a limit has been reached.
     pub(crate) fn enter(&self, peer: IpAddr, limits: Limits) -> Result<(Ticket, BeforeHello), Excess> {
         let address = peer.to_canonical();
         let mut connections = self.lock();
@@ -99,17 +99,17 @@ impl Registry {
         Ok((Ticket { registry: self.clone(), id, address, order: Some(order) }, before_hello))
     }
 
-    /// How many connections are open.
+    /// Returns the number of open connections.
     pub(crate) fn len(&self) -> usize {
         self.lock().open.len()
     }
 
-    /// How many connections have not been told to go.
+    /// Returns the number of connections without an order to leave.
     pub(crate) fn staying(&self) -> usize {
         self.lock().open.values().flatten().count()
     }
 
-    /// Tells one connection, by chance, to go; `false` if all have been told.
+    /// Orders one connection, chosen at random, to leave; `false` if all have the order.
     pub(crate) fn send_away(&self, order: Order) -> bool {
         let mut connections = self.lock();
         let mut staying: Vec<&mut Option<oneshot::Sender<Order>>> =
@@ -124,7 +124,7 @@ impl Registry {
             reason = "between 0 and a number of connections"
         )]
         let at = ((chance() * staying.len() as f64) as usize).min(staying.len() - 1);
-        // One that ends at this moment need not hear it.
+        // A connection that ends at this moment does not need the order.
         let _ = staying.get_mut(at).and_then(|sender| sender.take()).map(|sender| sender.send(order));
         true
     }
@@ -140,7 +140,7 @@ impl Ticket {
         self.id
     }
 
-    /// Waits for the order to go, which comes once at the most.
+    /// Waits for the order to leave, which comes at most once.
     pub(crate) async fn told_to_go(&mut self) -> Order {
         if let Some(order) = &mut self.order {
             let told = order.await;
@@ -178,16 +178,16 @@ impl Connections {
     }
 }
 
-/// This server's share of the connections, by the numbers of nodes, of syncers and of servers: a fifth more than an equal
-/// share of what the others would have without it, for each syncer, as a node has a connection for each
-/// (`typha/pkg/k8s/rebalance.go`).
+/// Returns this server's share of the connections, between `least` and `most`. For each syncer, it
+/// is 1 plus 120 % of the nodes divided by the number of other servers
+/// (`typha/pkg/k8s/rebalance.go`). A node has one connection per syncer.
 ///
 /// ```
 /// # use tortie_fanout::server::fair_share;
 /// assert_eq!(fair_share(1000, 1, 3, 400, 10_000), 601);
 /// assert_eq!(fair_share(1000, 2, 3, 400, 10_000), 1202);
 /// assert_eq!(fair_share(50, 1, 3, 400, 10_000), 400);
-/// // Nobody to send them to.
+/// // No other server.
 /// assert_eq!(fair_share(1000, 1, 1, 400, 10_000), 10_000);
 /// ```
 #[must_use]

@@ -1,27 +1,26 @@
-//! What a server counts of all its connections.
+//! Counters of all connections of a server.
 
 use crate::counters::Counter;
 
-/// What a server has done so far, and what it is doing. What it does for each syncer is in
-/// [`SyncerStats`](super::SyncerStats).
+/// Statistics of a server. Those of each syncer are in [`SyncerStats`](super::SyncerStats).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerStats {
-    /// Connections taken.
+    /// Accepted connections.
     pub accepted: u64,
-    /// Connections that are open.
+    /// Open connections.
     pub active: u64,
-    /// Connections refused, because there were too many or by the protocol.
+    /// Connections refused because of a connection limit or by the protocol.
     pub refused: u64,
-    /// Connections that failed before their clients had said what they want.
+    /// Connections that failed before the client's hello was complete.
     pub handshakes_failed: u64,
-    /// Clients sent elsewhere, because there were more than this server's share.
+    /// Clients sent to other servers because this server had more than its share.
     pub rebalanced: u64,
     /// Clients cut off for being too slow.
     pub too_slow: u64,
     /// Clients cut off for being silent.
     pub silent: u64,
-    /// Clients that went on where they were.
+    /// Clients that resumed at their position.
     pub resumed: u64,
 }
 

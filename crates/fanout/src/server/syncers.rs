@@ -1,4 +1,4 @@
-//! The syncers of others than Felix, each read for as long as it has clients.
+//! Syncers other than Felix's, each read while it has clients.
 
 use std::error::Error;
 use std::fmt;
@@ -15,26 +15,27 @@ use crate::cache::{Cache, CacheLimits, Hub, Instance};
 use crate::counters::{SyncerCounters, SyncerStats};
 use crate::typha::{BoxError, Hubs};
 
-/// How to read what another syncer than Felix's has: begins, or says why it cannot.
+/// Function that begins to read a syncer other than Felix's, or returns the reason why it cannot.
 type Open = Box<dyn Fn(SyncerType) -> Result<Watching, BoxError> + Send + Sync>;
 
-/// Where the objects of other syncers than Felix's are read.
+/// Sources of the syncers other than Felix's.
 ///
-/// Each has a source and a cache of its own, which Felix's clients do not see. They begin with its first client, and end some
-/// time after its last one: a syncer that nobody asks for costs nothing.
+/// Each syncer has a separate source and cache, which Felix's clients do not see. They begin with
+/// its first client and end some time after its last one, so that an unused syncer costs nothing.
 pub struct SyncerSources {
     syncers: Vec<SyncerType>,
     open: Open,
 }
 
 impl SyncerSources {
-    /// Felix's syncer alone.
+    /// Serves Felix's syncer alone.
     #[must_use]
     pub fn none() -> Self {
         Self { syncers: Vec::new(), open: Box::new(|_| Err("it is not served".into())) }
     }
 
-    /// All of them. `open` begins to read one; why it cannot goes into the log, and its clients are sent away.
+    /// Serves all syncers. `open` begins to read one. If it fails, the reason is logged and the
+    /// clients of that syncer are disconnected.
     #[must_use]
     pub fn all(
         open: impl Fn(SyncerType) -> Result<Watching, Box<dyn Error + Send + Sync>> + Send + Sync + 'static,
@@ -57,20 +58,20 @@ pub(crate) struct Syncers {
     limits: CacheLimits,
     pace: Duration,
     slots: Mutex<[Slot; SyncerType::ALL.len()]>,
-    /// Of those other than Felix's, also while they are not read.
+    /// Counters of the syncers other than Felix's, kept while they are not read.
     counters: [Arc<SyncerCounters>; SyncerType::ALL.len()],
 }
 
-/// What there is of one syncer.
+/// State of one syncer.
 #[derive(Default)]
 struct Slot {
     clients: usize,
     reading: Option<Reading>,
-    /// Since when it has no client.
+    /// Time at which its last client left.
     idle: Option<Instant>,
 }
 
-/// A syncer that is read. Dropping it ends that.
+/// Reading of a syncer; ends when dropped.
 struct Reading {
     hub: Hub,
     stop: Arc<AtomicBool>,
@@ -87,17 +88,18 @@ impl Syncers {
         Self { felix, sources, limits, pace, slots: Mutex::default(), counters: Default::default() }
     }
 
-    /// Those that clients may ask for.
+    /// Returns the syncers that clients may ask for.
     pub(super) fn served(&self) -> Vec<SyncerType> {
         [SyncerType::Felix].into_iter().chain(self.sources.syncers.iter().copied()).collect()
     }
 
-    /// How many have clients or had some a short time ago, Felix's included.
+    /// Returns the number of syncers that have clients or had some a short time ago, including
+    /// Felix's.
     pub(super) fn in_use(&self) -> usize {
         1 + self.lock().iter().filter(|slot| slot.reading.is_some()).count()
     }
 
-    /// The hub of a syncer that is read.
+    /// Returns the hub of a syncer that is read.
     pub(super) fn hub(&self, syncer: SyncerType) -> Option<Hub> {
         if syncer == SyncerType::Felix {
             return Some(self.felix.clone());
@@ -106,7 +108,7 @@ impl Syncers {
         slots.get(syncer as usize)?.reading.as_ref().map(|reading| reading.hub.clone())
     }
 
-    /// What has been done for the clients of a syncer.
+    /// Returns the statistics of a syncer.
     pub(super) fn stats(&self, syncer: SyncerType) -> SyncerStats {
         let hub = self.hub(syncer);
         let stats = hub.as_ref().map(Hub::stats);
@@ -117,17 +119,17 @@ impl Syncers {
         }
     }
 
-    /// Ends what has had no client for so long.
+    /// Ends the syncers that have had no client for `linger`.
     pub(super) fn tidy(&self, linger: Duration) {
         for (slot, syncer) in self.lock().iter_mut().zip(SyncerType::ALL) {
             if slot.idle.is_some_and(|since| since.elapsed() >= linger) {
                 (slot.reading, slot.idle) = (None, None);
-                tracing::info!(%syncer, "nobody asks for this syncer any more; it is not read");
+                tracing::info!(%syncer, "this syncer has no more clients; it is not read any longer");
             }
         }
     }
 
-    /// Ends all.
+    /// Ends all syncers.
     pub(super) fn end(&self) {
         for slot in self.lock().iter_mut() {
             slot.reading = None;
@@ -156,10 +158,10 @@ impl Syncers {
     }
 }
 
-/// A hub with a client.
+/// Hub in use by a client.
 pub(crate) struct Lease {
     hub: Hub,
-    /// Whom to tell when the client leaves.
+    /// Syncer that loses a client when the lease ends; `None` for Felix's.
     of: Option<(Arc<Syncers>, SyncerType)>,
 }
 
@@ -191,7 +193,7 @@ impl Hubs for Arc<Syncers> {
         let mut slots = self.lock();
         let slot = slots.get_mut(syncer as usize).ok_or("it is not served")?;
         let hub = match &slot.reading {
-            // A source never ends by itself; one that has is no use to anybody.
+            // A source does not normally end by itself. If it has, the syncer is read again.
             Some(reading) if !reading.hub.upstream().ended => reading.hub.clone(),
             _ => slot.reading.insert(self.read(syncer)?).hub.clone(),
         };

@@ -1,4 +1,4 @@
-//! Changes and snapshots in the frames of our protocol.
+//! Changes and snapshots as frames of the fan-out protocol.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -7,7 +7,7 @@ use crate::cache::{Breadcrumb, Delta, Entry, OwnPrefix, Snapshot, WireFormat, Wi
 use crate::protocol::frame::{self, Compression};
 use crate::protocol::{Batch, Settled, ToClient, WireEntry, WireStatus, server};
 
-/// A batch of a snapshot is about this long, uncompressed.
+/// Approximate uncompressed size of a batch of a snapshot in bytes.
 const BATCH: usize = 512 * 1024;
 
 fn frame(batch: Batch, compression: Compression) -> Bytes {
@@ -18,7 +18,8 @@ fn settled(breadcrumb: &Breadcrumb) -> Settled {
     Settled { sequence: breadcrumb.sequence, status: WireStatus::from(breadcrumb.status).into() }
 }
 
-/// What a breadcrumb changes for everybody who wants this format; empty if nothing.
+/// Encodes the changes of a breadcrumb that all clients of this format get; empty if there are
+/// none.
 pub(super) fn breadcrumb(breadcrumb: &Breadcrumb, format: WireFormat) -> Bytes {
     let entries: Vec<WireEntry> = breadcrumb
         .deltas
@@ -32,7 +33,8 @@ pub(super) fn breadcrumb(breadcrumb: &Breadcrumb, format: WireFormat) -> Bytes {
     frame(Batch { entries, own: false, settled: Some(settled(breadcrumb)) }, Compression::Fast)
 }
 
-/// What a breadcrumb changes for one node; `settle` if nothing else of the breadcrumb follows.
+/// Encodes the changes of a breadcrumb that one node gets; `settle` if nothing else of the
+/// breadcrumb follows.
 pub(super) fn own_part(breadcrumb: &Breadcrumb, own: &OwnPrefix, settle: bool) -> Option<Bytes> {
     let entries: Vec<WireEntry> = breadcrumb
         .deltas
@@ -55,12 +57,13 @@ fn own_entry(path: &str, value: Option<Bytes>) -> WireEntry {
     WireEntry { path: path.to_owned(), value, ..WireEntry::default() }
 }
 
-/// What nodes enforce does not depend on versions: they are for those who ask where it is from.
+/// Returns the version for clients that name no node, which use it to identify the source of an
+/// object. Enforcement on a node does not depend on versions.
 fn version_in(entry: &Entry, format: WireFormat) -> String {
     if format == WireFormat::AllNodes { entry.revision().to_owned() } else { String::new() }
 }
 
-/// What of a snapshot is the same for everybody who wants this format.
+/// Encodes the part of a snapshot that all clients of this format get.
 pub(super) fn snapshot(base: Snapshot, format: WireFormat) -> WireSnapshot {
     let mut batches = Batches::new(false, Compression::Good);
     for entry in base.entries.iter() {
@@ -73,7 +76,7 @@ pub(super) fn snapshot(base: Snapshot, format: WireFormat) -> WireSnapshot {
     WireSnapshot::new(base, pieces, raw_bytes)
 }
 
-/// The rest of a snapshot, for one client.
+/// Encodes the rest of a snapshot for one client.
 pub(super) fn snapshot_end(base: &Snapshot, own: Option<&OwnPrefix>) -> Vec<Bytes> {
     let mut batches = Batches::new(true, Compression::Fast);
     if let Some(own) = own {

@@ -1,7 +1,9 @@
-//! TLS for both sides, as Typha has it (`libcalico-go/lib/tls`, `typha/pkg/syncserver`, `typha/pkg/syncclient`).
+//! TLS for clients and servers, as in Typha (`libcalico-go/lib/tls`, `typha/pkg/syncserver`,
+//! `typha/pkg/syncclient`).
 //!
-//! Version 1.2 or later. Both sides show a certificate, and verify the other's: it must come from the authority, and bear
-//! one of the names that are asked for. Names of hosts do not matter. The files are read again when they have changed.
+//! TLS 1.2 or later. Both sides present a certificate and verify the peer's: it must come from the
+//! authority and have one of the required names. Host names do not matter. Changed files are read
+//! again.
 
 mod names;
 mod verify;
@@ -25,41 +27,41 @@ use tortie_model::with_causes;
 
 use self::verify::{ClientByName, ServerByName, explain};
 
-/// How often it is looked whether the files have changed, at the most.
+/// Minimum interval between checks of the files for changes.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Where one's own certificate is, and whom to trust. PEM files.
+/// PEM files of the local certificate and its key, and of the trusted authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificates of the authorities that the other's certificate must come from.
+    /// Certificates of the authorities from which the peer's certificate must come.
     pub authority: PathBuf,
-    /// One's own certificate, and those between it and the authority.
+    /// Local certificate, with the intermediate certificates up to the authority.
     pub certificate: PathBuf,
-    /// The private key of one's own certificate.
+    /// Private key of the local certificate.
     pub key: PathBuf,
 }
 
-/// The names that the other side's certificate must bear: one of them, if both are given.
+/// Names of which the peer's certificate must have one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerNames {
     common_name: Option<String>,
     uri_san: Option<String>,
 }
 
-/// What TLS needs.
+/// TLS settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
     /// The files.
     pub files: TlsFiles,
-    /// Whom to talk to.
+    /// Accepted names of the peer.
     pub peer: PeerNames,
 }
 
-/// Why TLS cannot be used.
+/// Reason why TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// Of what belongs together, something is missing.
+    /// A required setting is missing.
     #[error(
         "TLS needs a certificate, its key, the authority's certificate, and a common name or URI that the other side must have: {0} is missing"
     )]
@@ -67,9 +69,9 @@ pub enum TlsError {
     /// A file cannot be used.
     #[error("{}: {reason}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why; never what it holds.
+        /// The reason, which never contains file contents.
         reason: &'static str,
     },
     /// A file cannot be read.
@@ -81,14 +83,15 @@ pub enum TlsError {
         #[source]
         error: io::Error,
     },
-    /// The certificate and the key do not fit, or the authority is of no use.
+    /// The certificate and the key do not match, or the authority is unusable.
     #[error("the certificates cannot be used")]
     Unusable(#[source] Box<dyn Error + Send + Sync>),
 }
 
 impl PeerNames {
-    /// The common name of the certificate's subject, or a URI among its alternative names; `None` if neither is given,
-    /// which would let anybody in who has a certificate of the authority. Empty texts count as absent.
+    /// Creates the accepted names: a common name of the certificate's subject, a URI among its
+    /// alternative names, or both. Returns `None` if neither is given, because every certificate of
+    /// the authority would be accepted. Empty texts count as absent.
     #[must_use]
     pub fn new(common_name: Option<String>, uri_san: Option<String>) -> Option<Self> {
         let given = |name: Option<String>| name.filter(|name| !name.is_empty());
@@ -98,7 +101,7 @@ impl PeerNames {
 }
 
 impl TlsSettings {
-    /// Puts settings together that are optional each: none means no TLS, some mean that all are needed
+    /// Combines optional settings. None of them means no TLS; if one is given, all are required
     /// (`typha/pkg/syncserver/sync_server.go`).
     ///
     /// # Errors
@@ -125,15 +128,16 @@ impl TlsSettings {
     }
 }
 
-/// A connection, with or without TLS.
+/// Connection with or without TLS.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// A connection, with or without TLS.
+/// Connection with or without TLS.
 pub(crate) type BoxStream = Box<dyn Stream>;
 
-/// The server's side. Reads the files again when they have changed; if they are of no use then, the old ones stay.
+/// Server side of TLS. Reads changed files again; if the new ones are unusable, the previous ones
+/// stay in use.
 pub(crate) struct Acceptor {
     files: Reloading<ServerConfig>,
 }
@@ -148,7 +152,7 @@ impl Acceptor {
     }
 }
 
-/// The client's side.
+/// Client side of TLS.
 pub(crate) struct Connector {
     files: Reloading<ClientConfig>,
 }
@@ -158,7 +162,8 @@ impl Connector {
         Ok(Self { files: Reloading::new(settings, client_config)? })
     }
 
-    /// `server` goes into the greeting as it would for any client; the server's certificate need not bear it.
+    /// Connects. `server` is sent as server name, as by any client; the server's certificate need
+    /// not have it.
     pub(crate) async fn connect(&self, server: &str, stream: impl Stream + 'static) -> io::Result<BoxStream> {
         let name = ServerName::try_from(server.to_owned())
             .or_else(|_| ServerName::try_from("typha"))
@@ -181,7 +186,7 @@ impl fmt::Debug for Connector {
 
 type Stamps = [Option<(SystemTime, u64)>; 3];
 
-/// A configuration that follows its files.
+/// Configuration that is read again when its files change.
 struct Reloading<C> {
     settings: TlsSettings,
     build: fn(&TlsSettings) -> Result<C, TlsError>,
@@ -196,7 +201,7 @@ struct Loaded<C> {
 
 impl<C> Reloading<C> {
     fn new(settings: TlsSettings, build: fn(&TlsSettings) -> Result<C, TlsError>) -> Result<Self, TlsError> {
-        // Before they are read: what changes meanwhile is read again.
+        // Taken before the files are read, so that a change in between causes another read.
         let stamps = stamps(&settings.files);
         let config = Arc::new(build(&settings)?);
         Ok(Self { settings, build, current: Mutex::new(Loaded { config, stamps, looked: Instant::now() }) })
@@ -244,7 +249,7 @@ fn server_config(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
         .with_client_cert_verifier(Arc::new(verifier))
         .with_single_cert(chain, key)
         .map_err(unusable)?;
-    // A session that is taken up again is one whose certificate nobody looks at again.
+    // A resumed session would skip the verification of the client's certificate.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)

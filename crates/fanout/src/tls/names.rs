@@ -1,22 +1,22 @@
-//! The names in a certificate.
+//! Names in a certificate.
 
 use rustls::pki_types::CertificateDer;
 
 use super::PeerNames;
 
-/// The tag of a sequence, of a set, of an object identifier.
+/// DER tags of a sequence, a set and an object identifier.
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const OBJECT_ID: u8 = 0x06;
-/// The tags of texts in ASCII or UTF-8.
+/// DER tags of texts in ASCII or UTF-8.
 const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
 /// `id-at-commonName`, 2.5.4.3 (RFC 5280, A.1).
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 
-/// How many names of a certificate are shown.
+/// Maximum number of a certificate's URIs in an error.
 const SHOWN: usize = 5;
 
-/// A certificate that is valid but somebody else's.
+/// Valid certificate without any of the required names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the certificate of the other side is for {borne}, and not for {wanted}")]
 pub(super) struct NameMismatch {
@@ -25,10 +25,10 @@ pub(super) struct NameMismatch {
 }
 
 impl PeerNames {
-    /// Whether a certificate bears a name that is asked for. What cannot be read bears none.
+    /// Checks that a certificate has one of the required names. Unreadable names do not count.
     ///
     /// # Errors
-    /// With the names that it bears.
+    /// [`NameMismatch`] with the names that it has.
     pub(super) fn accept(&self, certificate: &CertificateDer<'_>) -> Result<(), NameMismatch> {
         let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else {
             return Err(self.mismatch(None, &[]));
@@ -54,9 +54,9 @@ impl PeerNames {
     }
 }
 
-/// The common name in a subject; of several, the last, as Go has it (`crypto/x509/pkix`).
+/// Returns the common name of a subject; the last of several, as in Go (`crypto/x509/pkix`).
 fn common_name(subject: &[u8]) -> Option<&str> {
-    // With its own tag, or without.
+    // The tag of the sequence may be present or absent.
     let mut names = match element(subject) {
         Some((SEQUENCE, inner, [])) => inner,
         _ => subject,
@@ -78,7 +78,7 @@ fn common_name(subject: &[u8]) -> Option<&str> {
     found
 }
 
-/// The first element of DER: its tag, what it holds, and what comes after it.
+/// Returns the tag and the content of the first DER element, and the bytes after it.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = der.split_first()?;
     let (&first, rest) = rest.split_first()?;

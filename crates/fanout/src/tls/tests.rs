@@ -1,4 +1,4 @@
-//! Who gets in: all combinations of names asked for and names borne.
+//! Access by certificate: all combinations of required names and names in the certificate.
 
 use std::fs;
 use std::path::Path;
@@ -85,7 +85,7 @@ fn clients_are_as_picky_as_servers() {
         let client = Connector::new(settings(&client_files, cn, uri)).unwrap();
         assert_eq!(talk(&server, &client), wanted, "{cn:?} {uri:?}");
     }
-    // The right name from somebody else.
+    // The right name, from another authority.
     let forged = issue(&Authority::new().unwrap(), folder.path(), "forged", "felix", Some("spiffe://c/felix"));
     let trusting = TlsFiles { authority: client_files.authority, ..forged };
     let client = Connector::new(settings(&trusting, "typha-server", "")).unwrap();

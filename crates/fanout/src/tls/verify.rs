@@ -1,4 +1,4 @@
-//! Who may be at the other end.
+//! Verification of the peer's certificate.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ fn refuse(mismatch: NameMismatch) -> Error {
     Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(mismatch))))
 }
 
-/// An error with its reason, where that is one of ours, which would be hard to find among what rustls prints around it.
+/// Reduces an error to the name mismatch that caused it, which is hard to find within the text of
+/// rustls. Other errors stay unchanged.
 pub(super) fn explain(error: io::Error) -> io::Error {
     let reason = match error.get_ref().and_then(|inner| inner.downcast_ref()) {
         Some(Error::InvalidCertificate(CertificateError::Other(OtherError(reason)))) => reason.to_string(),
@@ -29,7 +30,8 @@ pub(super) fn explain(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), reason)
 }
 
-/// Lets clients in whose certificate comes from the authority and bears a certain name.
+/// Verifier that accepts clients whose certificate comes from the authority and has a required
+/// name.
 #[derive(Debug)]
 pub(super) struct ClientByName {
     chain: Arc<dyn ClientCertVerifier>,
@@ -81,7 +83,8 @@ impl ClientCertVerifier for ClientByName {
     }
 }
 
-/// Trusts servers whose certificate comes from the authority and bears a certain name, whatever host they run on.
+/// Verifier that accepts servers whose certificate comes from the authority and has a required
+/// name, on any host.
 #[derive(Debug)]
 pub(super) struct ServerByName {
     roots: RootCertStore,

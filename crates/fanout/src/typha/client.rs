@@ -1,4 +1,4 @@
-//! The rules of a connection, as the client sees it (`typha/pkg/syncclient/sync_client.go`).
+//! Client side of a connection, as a state machine (`typha/pkg/syncclient/sync_client.go`).
 
 use bytes::Bytes;
 use tortie_model::SyncStatus;
@@ -8,63 +8,63 @@ use super::messages::{self, ClientMessage, Hello, SNAPPY, SerializedUpdate, Serv
 use super::wire::{Incoming, WireError};
 use crate::gob::Limits;
 
-/// What a client says of itself.
+/// Identity of a client and the syncer that it wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientHello {
-    /// The name of the node.
+    /// Name of the node.
     pub hostname: String,
     /// Its version.
     pub version: String,
-    /// Anything else.
+    /// Free text.
     pub info: String,
-    /// A number to find the connection in logs by.
+    /// Number of the connection in logs.
     pub connection: u64,
-    /// Which syncer it wants.
+    /// Syncer that it wants.
     pub syncer: SyncerType,
 }
 
-/// What a client does with what it received, in this order.
+/// Action to take for received bytes; several are taken in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClientAction {
     /// Send these bytes.
     Send(Bytes),
-    /// The server has introduced itself.
+    /// The server has sent its hello.
     Welcome(Welcome),
     /// Objects have changed.
     Updates(Vec<SerializedUpdate>),
-    /// How far the server has read the datastore.
+    /// Status of the server's datastore.
     Status(SyncStatus),
 }
 
-/// Why a client hangs up.
+/// Reason why a client closes a connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientEnd {
     /// The first message must be the server's hello, and only the first.
-    #[error("the server said something out of turn")]
+    #[error("the server sent an unexpected message")]
     OutOfTurn,
-    /// The server is older than resources of nodes.
+    /// The server is too old to send nodes as resources.
     #[error("the server is too old: it does not send nodes as resources")]
     TooOld,
-    /// The server has another syncer.
+    /// The server serves another syncer.
     #[error("the server gives syncer type `{syncer_type}`, not `{wanted}`")]
     SyncerType {
-        /// Which was asked for.
+        /// Requested syncer.
         wanted: SyncerType,
-        /// Which it has.
+        /// Syncer type of the server.
         syncer_type: String,
     },
-    /// The server wants to use a compression that we did not offer.
+    /// The server uses a compression that the client did not offer.
     #[error("the server uses compression `{compression}`, which is not known")]
     Compression {
-        /// Which.
+        /// The compression.
         compression: String,
     },
-    /// The server cannot be understood.
-    #[error("the server cannot be understood")]
+    /// The server's bytes cannot be decoded.
+    #[error("the server's messages cannot be decoded")]
     Wire(#[from] WireError),
 }
 
-/// A connection to a server. Pure.
+/// Connection to a server. Does no I/O.
 #[derive(Debug)]
 pub struct ClientSession {
     incoming: Incoming,
@@ -73,7 +73,7 @@ pub struct ClientSession {
 }
 
 impl ClientSession {
-    /// A connection that has just been made, and what to send first.
+    /// Creates the session of a new connection, and the bytes to send first.
     #[must_use]
     pub fn new(hello: ClientHello, limits: Limits) -> (Self, Bytes) {
         let syncer = hello.syncer;
@@ -91,16 +91,17 @@ impl ClientSession {
         (Self { incoming: Incoming::new(limits), syncer, welcomed: false }, bytes.into())
     }
 
-    /// What the server has to be able to say: snapshots come in messages of a thousand objects.
+    /// Returns the limits for a server's stream, whose snapshots come in messages of a thousand
+    /// objects.
     #[must_use]
     pub fn limits() -> Limits {
         Limits { value_bytes: 64 << 20, values: 4 << 20, ..Limits::default() }
     }
 
-    /// The server has sent bytes. Actions that precede an error are to be taken.
+    /// Processes bytes from the server. Actions that precede an error are to be taken.
     ///
     /// # Errors
-    /// [`ClientEnd`] if the connection is of no use any more.
+    /// [`ClientEnd`] if the connection is no longer usable.
     pub fn received(&mut self, bytes: &[u8], actions: &mut Vec<ClientAction>) -> Result<(), ClientEnd> {
         self.incoming.push(bytes)?;
         while let Some(value) = self.incoming.read().map_err(WireError::from)? {

@@ -1,4 +1,4 @@
-//! A connection to a Felix, or to a client of another syncer, fed from the cache.
+//! Connection to a Felix, or to a client of another syncer, fed from the cache.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -19,18 +19,20 @@ use super::snappy;
 use crate::cache::{Breadcrumb, Change, Hub, Snapshot, Subscription, WireFormat, WireSnapshot};
 use crate::counters::{Streaming, SyncerCounters};
 
-/// How clients of this protocol are served. The defaults are Typha's, which does not count bytes.
+/// Settings for clients of Typha's protocol. The defaults are Typha's, which does not count bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServeSettings {
-    /// The rules of the protocol.
+    /// Settings of the protocol.
     pub session: ServerSettings,
-    /// For how long a client may take nothing of what waits for it.
+    /// Maximum time without progress in sending queued data; 120 s by default.
     pub write_timeout: Duration,
-    /// How much older than the newest change one may be that a client still has to get.
+    /// Maximum time between the oldest change that a client lacks and the newest one; 300 s by
+    /// default.
     pub max_fall_behind: Duration,
-    /// How many bytes of changes may wait for a client.
+    /// Maximum size of the changes that a client lacks, in bytes; unlimited by default.
     pub max_bytes_behind: u64,
-    /// For how long after its snapshot a client may be further behind than that.
+    /// Time after its snapshot for which a client may be further behind than that; 300 s by
+    /// default.
     pub grace: Duration,
 }
 
@@ -46,60 +48,65 @@ impl Default for ServeSettings {
     }
 }
 
-/// Why a connection has ended.
+/// Reason for the end of a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeEnd {
-    /// The client broke a rule.
+    /// The client violated the protocol.
     #[error(transparent)]
     Rule(#[from] ServerEnd),
-    /// The client hung up.
+    /// The client closed the connection.
     #[error("the client has hung up")]
     Left,
-    /// The network.
+    /// The connection failed.
     #[error("the connection is lost")]
     Lost(#[from] io::Error),
-    /// The client took nothing for too long.
-    #[error("the client takes nothing")]
+    /// The client read nothing for too long.
+    #[error("the client reads nothing")]
     Stuck,
-    /// The client is too slow for what changes.
+    /// The client is too far behind the changes.
     #[error("the client has fallen behind too far")]
     FellBehind,
-    /// It was told to end.
-    #[error("the connection was to be closed")]
+    /// The server closed the connection.
+    #[error("the server closes the connection")]
     Closed,
-    /// What the client wants cannot be had.
+    /// The objects of the client's syncer cannot be read.
     #[error("the objects of syncer type `{syncer}` cannot be read")]
     NoSource {
         /// The syncer.
         syncer: SyncerType,
-        /// Why.
+        /// The reason.
         source: BoxError,
     },
 }
 
-/// Why the source of a syncer cannot be opened; of any type, as the program has given the sources.
+/// Reason why the source of a syncer cannot be opened; of any type, since the embedding program
+/// provides the sources.
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Where the objects of each syncer are.
+/// Provider of the hub of each syncer.
 pub(crate) trait Hubs: Sync {
-    /// A hub, which stays for as long as this is held.
+    /// Hub that stays in use until this is dropped.
     type Lease: AsRef<Hub> + Send;
 
-    /// The hub of a syncer for another client, or why there is none.
+    /// Returns the hub of a syncer for another client, or the reason why there is none.
     fn lease(&self, syncer: SyncerType) -> Result<Self::Lease, BoxError>;
 }
 
-/// How many objects a message of a snapshot has, compressed or not (`typha/pkg/syncserver/snap_precalc.go`).
+/// Maximum number of objects in a message of a snapshot: compressed, uncompressed
+/// (`typha/pkg/syncserver/snap_precalc.go`).
 const SNAPSHOT_OBJECTS: [usize; 2] = [1000, 100];
-/// How many bytes of values a message has, unless a single object has more.
+/// Maximum size of the values in a message of a snapshot in bytes; a single larger object is sent
+/// alone.
 const MESSAGE_BYTES: usize = 4 << 20;
-/// How many bytes of changes may wait for a client. More wait as breadcrumbs, which are there anyhow.
+/// Size of the send queue in bytes from which no more breadcrumbs are queued. Waiting breadcrumbs
+/// need no additional memory, since the cache has them anyway.
 const WAITING: usize = 256 * 1024;
-/// How often it is looked how far a client is behind that does not take what waits.
+/// Interval of the lag checks while a client does not take the queued data.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Serves a client until it ends, or until `hang_up` does. `begin` is what has been read of the connection already. The
-/// value beside the stream is dropped at the end of the client's hello.
+/// Serves a client until the connection ends, or `hang_up` completes. `begin` has the bytes that
+/// were already read from the connection. `before_hello` is dropped at the end of the client's
+/// hello.
 pub(crate) async fn serve(
     (stream, before_hello): (impl AsyncRead + AsyncWrite + Send, impl Send),
     begin: &[u8],
@@ -132,7 +139,8 @@ pub(crate) async fn serve(
     }
 }
 
-/// Tells a client that it is one too many, once it has said hello. `begin` is what has been read of the connection already.
+/// Rejects a client over the limit after its hello. `begin` has the bytes that were already read
+/// from the connection.
 pub(crate) async fn refuse(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     begin: &[u8],
@@ -160,29 +168,30 @@ struct Client<'h, S, H: Hubs> {
     session: ServerSession,
     out: SendQueue<S>,
     hubs: &'h H,
-    /// That of the client's syncer, once it is known.
+    /// Hub of the client's syncer, once it is known.
     hub: Option<H::Lease>,
     settings: &'h ServeSettings,
     /// The breadcrumb of the snapshot that was sent.
     base: Option<Arc<Breadcrumb>>,
-    /// When the snapshot was asked for.
+    /// Time at which the snapshot was requested.
     began: Instant,
     following: Option<Following>,
     streaming: Option<Streaming>,
 }
 
-/// A client on the trail.
+/// Client that follows the trail.
 struct Following {
     breadcrumb: Arc<Breadcrumb>,
     subscription: Subscription,
     compressed: bool,
-    /// What the client was told last.
+    /// Status that was last sent to the client.
     status: SyncStatus,
-    /// Until it is here, nothing is said of the status. The snapshot may be some seconds old; a client that believed it
-    /// to be everything would go back in time, and delete what is newer.
+    /// Newest breadcrumb when following began. No status is sent before the client has it. The
+    /// snapshot may be some seconds old; a client that considered it complete would go back in time
+    /// and delete newer objects.
     newest_at_begin: u64,
     grace_until: Instant,
-    /// Its being behind has been forgiven already.
+    /// Whether the client has used its grace period.
     forgiven: bool,
 }
 
@@ -278,7 +287,7 @@ impl<S: AsyncRead + AsyncWrite + Send, H: Hubs> Client<'_, S, H> {
                     self.following = Some(following);
                 }
                 ServerAction::Close(end) => {
-                    // What is on its way may tell the client why.
+                    // The queue may hold the reason for the client.
                     let _ = tokio::time::timeout(Duration::from_secs(1), self.out.rest()).await;
                     return Err(end.into());
                 }
@@ -287,7 +296,8 @@ impl<S: AsyncRead + AsyncWrite + Send, H: Hubs> Client<'_, S, H> {
         Ok(())
     }
 
-    /// A client that is up to date gets each change at once; one that is not gets as many together as there is room for.
+    /// Queues a breadcrumb. A client that is up to date gets each change at once; another one gets
+    /// as many together as the queue has room for.
     fn send_breadcrumb(&mut self, breadcrumb: Arc<Breadcrumb>) {
         let Some(following) = &mut self.following else { return };
         if !breadcrumb.deltas.is_empty() {
@@ -302,7 +312,7 @@ impl<S: AsyncRead + AsyncWrite + Send, H: Hubs> Client<'_, S, H> {
         following.send_status(&mut self.out);
     }
 
-    /// Whether a client is too slow for what changes.
+    /// Reports whether a client is too far behind the changes.
     fn has_fallen_behind(&mut self) -> bool {
         let Some((following, hub)) = self.following.as_mut().zip(self.hub.as_ref()) else { return false };
         let Some(next) = following.breadcrumb.next() else { return false };
@@ -360,7 +370,8 @@ fn write_breadcrumb(breadcrumb: &Breadcrumb, compressed: bool) -> Bytes {
     if compressed { snappy::compress(&out).into() } else { out.into() }
 }
 
-/// A snapshot for all clients. Compressed, it is a stream of its own, which ends with a restart of the decoder.
+/// Encodes a snapshot for all clients. A compressed snapshot is a separate stream, which ends with
+/// a restart of the decoder.
 fn write_snapshot(base: Snapshot, compressed: bool) -> WireSnapshot {
     let [many, few] = SNAPSHOT_OBJECTS;
     let limit = if compressed { many } else { few };
@@ -402,34 +413,34 @@ fn write_snapshot(base: Snapshot, compressed: bool) -> WireSnapshot {
     WireSnapshot::new(base, pieces, raw_bytes)
 }
 
-/// What waits to be sent.
+/// Queue of data to send.
 struct SendQueue<S> {
     writer: WriteHalf<S>,
     queue: VecDeque<Waiting>,
-    /// How many bytes wait that are not of the snapshot.
+    /// Queued bytes.
     bytes: usize,
     unflushed: bool,
-    /// When the client last took something, or had nothing to take.
+    /// Time at which the client last took data, or the queue was last empty.
     progress: Instant,
-    /// Where it is counted what is sent, once the syncer is known.
+    /// Counters of the sent data, once the syncer is known.
     counters: Option<Arc<SyncerCounters>>,
 }
 
 enum Waiting {
     Bytes {
         bytes: Bytes,
-        /// Since when.
+        /// Time at which they were queued.
         since: Instant,
-        /// When the change was made that it tells.
+        /// Time of the change that they contain.
         change: Option<Instant>,
     },
     EndOfSnapshot,
 }
 
-/// What a step has come to.
+/// Result of a step.
 enum Done {
     Some,
-    /// All of the snapshot has been sent.
+    /// The snapshot has been sent completely.
     Snapshot,
 }
 
@@ -442,7 +453,7 @@ impl<S: AsyncWrite> SendQueue<S> {
         self.enqueue(bytes, None);
     }
 
-    /// The same for a change that was made then.
+    /// Queues a change that was made at `made`.
     fn push_change(&mut self, bytes: Bytes, made: Instant) {
         self.enqueue(bytes, Some(made));
     }
@@ -470,7 +481,7 @@ impl<S: AsyncWrite> SendQueue<S> {
         self.has_work() && self.progress.elapsed() >= timeout
     }
 
-    /// Sends some of what waits. Nothing is lost or sent twice if this is given up in between.
+    /// Sends a part of the queue. Cancelling it neither loses nor repeats data.
     async fn step(&mut self) -> io::Result<Done> {
         match self.queue.front_mut() {
             Some(Waiting::Bytes { bytes, since, change }) => {
@@ -506,7 +517,7 @@ impl<S: AsyncWrite> SendQueue<S> {
         Ok(Done::Some)
     }
 
-    /// Sends all that waits.
+    /// Sends the whole queue.
     async fn rest(&mut self) -> io::Result<()> {
         while self.has_work() {
             self.step().await?;

@@ -1,4 +1,4 @@
-//! What the two sides say to each other (`typha/pkg/syncproto/sync_proto.go`).
+//! Messages of Typha's protocol (`typha/pkg/syncproto/sync_proto.go`).
 //!
 //! ```
 //! use tortie_fanout::gob::{Decoder, Limits};
@@ -22,55 +22,56 @@ use tortie_resources::syncer::SyncerType;
 use super::GoTime;
 use crate::gob::{self, Fields, Schema, StructValue, TypeId, Value};
 
-/// The place of the protocol's package when its names were chosen.
+/// Import path of the protocol's package at the time when the names of its types were fixed.
 const PACKAGE: &str = "github.com/projectcalico/typha/pkg/syncproto.";
 
-/// The syncer of this name; that of Felix if it is empty, as releases before 3.3 knew no other. `None` if there is none.
+/// Returns the syncer of this name; `None` for an unknown name. An empty name means Felix's syncer,
+/// since releases before 3.3 had no other.
 #[must_use]
 pub fn syncer(name: &str) -> Option<SyncerType> {
     if name.is_empty() { Some(SyncerType::Felix) } else { name.parse().ok() }
 }
-/// The compression that both sides know.
+/// Compression that both sides support.
 pub const SNAPPY: &str = "snappy";
 
 /// `MsgClientHello`: the first message of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
-    /// The name of the client's node.
+    /// Name of the client's node.
     pub hostname: String,
-    /// What the client says of itself.
+    /// Free text of the client.
     pub info: String,
     /// The client's version.
     pub version: String,
-    /// Which syncer it wants; empty means that of Felix.
+    /// Syncer that it wants; empty for Felix's.
     pub syncer_type: String,
-    /// Whether it knows [`ServerMessage::DecoderRestart`].
+    /// Whether it supports [`ServerMessage::DecoderRestart`].
     pub supports_decoder_restart: bool,
-    /// The compressions that it knows.
+    /// Compressions that it supports.
     pub compressions: Vec<String>,
-    /// Whether it knows policy keys with the kind in them.
+    /// Whether it supports policy keys that contain the kind.
     pub supports_modern_policy_keys: bool,
-    /// A number to find the connection in logs by.
+    /// Number of the connection in logs.
     pub connection: u64,
 }
 
-/// `MsgServerHello`: the answer.
+/// `MsgServerHello`: the server's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Welcome {
     /// The server's version.
     pub version: String,
-    /// Which syncer is behind it; empty means that of Felix.
+    /// Syncer that it serves; empty for Felix's.
     pub syncer_type: String,
     /// Whether nodes are sent as resources.
     pub supports_node_resource_updates: bool,
-    /// A number to find the connection in logs by.
+    /// Number of the connection in logs.
     pub connection: u64,
 }
 
-/// How an object has changed; for statistics only, as it is the value that counts.
+/// Kind of a change, for statistics only. The value alone decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UpdateType {
-    /// Not said.
+    /// Unknown.
     #[default]
     Unknown,
     /// It did not exist before.
@@ -86,19 +87,19 @@ pub enum UpdateType {
 pub struct SerializedUpdate {
     /// The object's path in the datastore.
     pub key: String,
-    /// Its value as a datastore has it; empty if the object does not exist.
+    /// Its value as in the datastore; empty if the object does not exist.
     pub value: Vec<u8>,
     /// Its revision in the datastore, as text; empty if there is none.
     pub revision: String,
-    /// The revision of a resource, which is taken out of its value.
+    /// Revision of a resource, which its value does not contain.
     pub v3_resource_version: String,
-    /// For how many nanoseconds it exists; 0 means until it is deleted.
+    /// Lifetime in nanoseconds; 0 if it exists until it is deleted.
     pub ttl: i64,
-    /// How it has changed.
+    /// Kind of the change.
     pub update_type: UpdateType,
 }
 
-/// What a client says.
+/// Message of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientMessage {
     /// `MsgClientHello`.
@@ -109,54 +110,54 @@ pub enum ClientMessage {
     Pong {
         /// The time of the ping.
         ping: Option<GoTime>,
-        /// The time of the answer; the original leaves it out.
+        /// Time of the answer; Typha's client leaves it out.
         pong: Option<GoTime>,
     },
 }
 
-/// What a server says.
+/// Message of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerMessage {
     /// `MsgServerHello`.
     Welcome(Welcome),
-    /// `MsgDecoderRestart`: what follows is a new stream.
+    /// `MsgDecoderRestart`: a new stream follows.
     DecoderRestart {
-        /// Why.
+        /// Reason.
         message: String,
-        /// How the new stream is compressed; empty if it is not.
+        /// Compression of the new stream; empty for none.
         compression: String,
     },
     /// `MsgKVs`: objects have changed.
     Kvs(Vec<SerializedUpdate>),
-    /// `MsgSyncStatus`: how far the datastore has been read.
+    /// `MsgSyncStatus`: progress of reading the datastore.
     SyncStatus(SyncStatus),
-    /// `MsgPing`: are you there?
+    /// `MsgPing`: request for a pong.
     Ping(Option<GoTime>),
 }
 
-/// Why a value is not a message.
+/// Reason why a value is no message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// The value is not the envelope of a message, or there is nothing in it.
+    /// The value is not the envelope of a message, or the envelope is empty.
     #[error("there is no message in the envelope")]
     NoMessage,
-    /// A message that is not known, or that the other side does not say.
+    /// The message is unknown, or not one that the peer may send.
     #[error("`{name}` is not expected here")]
     Unexpected {
-        /// The name of its type.
+        /// Name of its type.
         name: String,
     },
-    /// A field is of another type than it should be, or out of range.
-    #[error("`{field}` is not what it should be")]
+    /// A field has the wrong type or is out of range.
+    #[error("`{field}` has the wrong type or is out of range")]
     Field {
         /// The field.
         field: &'static str,
     },
 }
 
-/// The types of both sides. Each stream begins with all of its side's, whether they are used or not: so a message is
-/// always the same bytes.
+/// Types of both sides. Each stream begins with all types of its side, used or not, so that a
+/// message always has the same bytes.
 struct Types {
     client: Schema,
     server: Schema,
@@ -226,13 +227,13 @@ static TYPES: LazyLock<Types> = LazyLock::new(|| {
     Types { client, server, envelope, hello, ack, pong, welcome, restart, status, ping, kvs }
 });
 
-/// What a client's stream begins with.
+/// Returns the type definitions with which a client's stream begins.
 #[must_use]
 pub fn client_definitions() -> &'static [u8] {
     TYPES.client.definitions()
 }
 
-/// What each stream of a server begins with.
+/// Returns the type definitions with which each stream of a server begins.
 #[must_use]
 pub fn server_definitions() -> &'static [u8] {
     TYPES.server.definitions()
@@ -258,7 +259,7 @@ fn time(fields: &mut Fields<'_>, number: u64, time: Option<&GoTime>) {
     }
 }
 
-/// An object to be written into a [`ServerMessage::Kvs`], borrowed.
+/// Borrowed object of a [`ServerMessage::Kvs`].
 #[derive(Clone, Copy, Debug)]
 pub struct UpdateRef<'u> {
     /// Its path.
@@ -269,11 +270,11 @@ pub struct UpdateRef<'u> {
     pub revision: &'u str,
     /// The revision of a resource, which is not in its value; empty for other objects.
     pub v3_resource_version: &'u str,
-    /// How it has changed.
+    /// Kind of the change.
     pub update_type: UpdateType,
 }
 
-/// Writes a [`ServerMessage::Kvs`] without owning what is in it.
+/// Writes a [`ServerMessage::Kvs`] from borrowed objects.
 pub fn write_kvs(out: &mut Vec<u8>, updates: &[UpdateRef<'_>]) {
     write_envelope(out, "MsgKVs", TYPES.kvs, |fields| {
         fields.list(0, updates, |out, update| {
@@ -295,7 +296,7 @@ fn revision(fields: &mut Fields<'_>, revision: &str) {
 }
 
 impl ClientMessage {
-    /// Writes it, for a stream that has begun with [`client_definitions`].
+    /// Encodes it for a stream that has begun with [`client_definitions`].
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
@@ -317,7 +318,7 @@ impl ClientMessage {
         }
     }
 
-    /// Reads it.
+    /// Decodes it.
     ///
     /// # Errors
     /// [`MessageError`] if it is not a message of a client.
@@ -347,7 +348,7 @@ impl ClientMessage {
 }
 
 impl ServerMessage {
-    /// Writes it, for a stream that has begun with [`server_definitions`].
+    /// Encodes it for a stream that has begun with [`server_definitions`].
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
@@ -385,7 +386,7 @@ impl ServerMessage {
         }
     }
 
-    /// Reads it.
+    /// Decodes it.
     ///
     /// # Errors
     /// [`MessageError`] if it is not a message of a server.
@@ -425,7 +426,7 @@ fn serialized_update(update: &StructValue<'_>) -> Option<SerializedUpdate> {
             Value::Text(text) => text.clone().into_owned(),
             Value::Int(number) => number.to_string(),
             Value::Uint(number) => number.to_string(),
-            // Of no use here; it must not stand in the way of the object.
+            // Other types are of no use here, but must not make the object unreadable.
             _ => String::new(),
         },
         Some(_) => return None,
@@ -453,7 +454,7 @@ fn serialized_update(update: &StructValue<'_>) -> Option<SerializedUpdate> {
     })
 }
 
-/// The message within an envelope, and the name of its type without the package.
+/// Returns the message within an envelope, and the name of its type without the package.
 fn opened<'v, 'm>(value: &'v Value<'m>) -> Result<(&'m str, &'v StructValue<'m>), MessageError> {
     let Value::Struct(envelope) = value else { return Err(MessageError::NoMessage) };
     let Some(Value::Named(name, message)) = envelope.get("Message") else { return Err(MessageError::NoMessage) };

@@ -1,19 +1,20 @@
-//! Typha's protocol, both sides (`typha/pkg/{syncproto,syncserver,syncclient}`): an existing Felix can attach to our
-//! fan-out, and our agent to an existing Typha.
+//! Typha's protocol, both sides (`typha/pkg/{syncproto,syncserver,syncclient}`). An existing Felix
+//! can connect to Tortie's fan-out, and Tortie's agent to an existing Typha.
 //!
-//! * [`messages`]: what is said, as types, and their form in [`crate::gob`];
-//! * [`snappy`]: the compression, as the bytes come in;
-//! * [`ServerSession`], [`ClientSession`]: the rules of a connection. Pure: bytes and the time go in, actions come out;
-//! * [`ServeSettings`]: how a connection to a Felix, or to a client of another syncer, is served, fed from a
-//!   [`crate::cache::Hub`];
+//! * [`messages`]: the messages as types, and their encoding in [`crate::gob`];
+//! * [`snappy`]: incremental compression and decompression;
+//! * [`ServerSession`], [`ClientSession`]: the state machines of a connection. They do no I/O:
+//!   bytes and the time go in, actions come out;
+//! * [`ServeSettings`]: settings of a connection to a Felix, or to a client of another syncer,
+//!   which is fed from a [`crate::cache::Hub`];
 //! * [`TyphaSource`]: an existing Typha as a source of updates.
 //!
-//! A Felix programs routes between nodes from blocks of addresses (IPAM), and removes those for which it finds none. So the
-//! source of a server must read them ([`tortie_resources::manifest::BlockSource`]); a [`TyphaSource`] takes them over if
-//! [`TyphaOptions::blocks`] is set.
+//! A Felix programs routes between nodes from IPAM blocks, and removes routes without a block. So
+//! the source of a server must read the blocks ([`tortie_resources::manifest::BlockSource`]). A
+//! [`TyphaSource`] passes them on if [`TyphaOptions::blocks`] is set.
 //!
-//! The messages of one connection are several gob streams, one after the other: each [`MsgDecoderRestart`] ends one, and
-//! the next begins after the client has confirmed, compressed or not.
+//! The messages of one connection form several consecutive gob streams. Each [`MsgDecoderRestart`]
+//! ends a stream. The next one begins after the client's confirmation, compressed or not.
 //!
 //! [`MsgDecoderRestart`]: messages::ServerMessage::DecoderRestart
 
@@ -37,5 +38,5 @@ pub use time::GoTime;
 pub use update::{Reading, read_update};
 pub use wire::WireError;
 
-/// What our client says of itself in its hello, besides its version.
+/// Text in the hello of Tortie's client, besides its version.
 pub(crate) const TORTIE: &str = "Tortie";

@@ -1,4 +1,4 @@
-//! The rules of a connection, as the server sees it (`typha/pkg/syncserver/sync_server.go`).
+//! Server side of a connection, as a state machine (`typha/pkg/syncserver/sync_server.go`).
 
 use std::time::{Duration, Instant};
 
@@ -11,20 +11,21 @@ use super::snappy;
 use super::wire::{Incoming, WireError};
 use crate::gob::Limits;
 
-/// How a server deals with its clients. The defaults are Typha's.
+/// Settings of a server. The defaults are Typha's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSettings {
-    /// What it calls its version.
+    /// Version that the server reports.
     pub version: String,
-    /// How long a client may take to say hello.
+    /// Maximum time until the client's hello; 10 s by default.
     pub handshake_timeout: Duration,
-    /// How often a client is asked whether it is there; up to a tenth more.
+    /// Interval between pings, to which up to a tenth is added; 10 s by default.
     pub ping_interval: Duration,
-    /// For how long a client may fail to answer. At least twice the interval.
+    /// Time without an answer after which a client is disconnected; 60 s by default. At least twice
+    /// the interval.
     pub pong_timeout: Duration,
-    /// What is taken of a client: its messages are small.
+    /// Limits of a client's stream; its messages are small.
     pub limits: Limits,
-    /// Which syncers clients may ask for.
+    /// Syncers that clients may ask for.
     pub syncers: Vec<SyncerType>,
 }
 
@@ -41,31 +42,31 @@ impl Default for ServerSettings {
     }
 }
 
-/// What is to be done for a client, in this order.
+/// Action to take for a client; several are taken in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServerAction {
     /// Send these bytes.
     Send(Bytes),
-    /// Send all objects. Compressed: as a stream of its own, which ends with a restart of the decoder. Then call
-    /// [`ServerSession::snapshot_sent`].
+    /// Send all objects, then call [`ServerSession::snapshot_sent`]. A compressed snapshot is a
+    /// separate stream, which ends with a restart of the decoder.
     Snapshot {
-        /// Whether it is to be compressed.
+        /// Whether to compress it.
         compressed: bool,
     },
-    /// From now on, send changes as they come, first of all the status of the snapshot.
+    /// From now on, send the changes, beginning with the status of the snapshot.
     Follow {
-        /// Whether they are to be compressed, by [`snappy::compress`].
+        /// Whether to compress them, with [`snappy::compress`].
         compressed: bool,
     },
-    /// Hang up.
+    /// Close the connection.
     Close(ServerEnd),
 }
 
-/// Why a server hangs up.
+/// Reason why a server closes a connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerEnd {
-    /// The client did not say hello in time.
+    /// The client sent no hello in time.
     #[error("the client did not say hello in time")]
     NoHello,
     /// The client sent too much before its hello was complete.
@@ -77,42 +78,44 @@ pub enum ServerEnd {
     /// The client wants a syncer that is not served.
     #[error("the client asks for syncer type `{syncer_type}`, which is not served here")]
     SyncerType {
-        /// Which it wants.
+        /// Syncer type that it wants.
         syncer_type: String,
     },
-    /// The client is of a version that would misunderstand policies.
+    /// The client is of a version that would misinterpret policies.
     #[error("the client does not know the policy keys of newer versions; it must be upgraded")]
     OldPolicyKeys,
-    /// The server has as many clients as it may have.
+    /// The server has reached its limit of clients.
     #[error("there are too many connections")]
     TooManyConnections,
-    /// The client did not confirm in time that its decoder has been restarted.
+    /// The client did not confirm the restart of its decoder in time.
     #[error("the client did not confirm in time that its decoder has been restarted")]
     NoAck,
-    /// The client did not answer in time.
+    /// The client did not answer a ping in time.
     #[error("the client does not answer pings")]
     NoPong,
-    /// The client said something out of turn.
-    #[error("the client said something out of turn")]
+    /// The client sent a message that is not allowed in this state.
+    #[error("the client sent an unexpected message")]
     OutOfTurn,
-    /// The client cannot be understood.
-    #[error("the client cannot be understood")]
+    /// The client's bytes cannot be decoded.
+    #[error("the client's messages cannot be decoded")]
     Wire(#[from] WireError),
 }
 
-/// Where a connection is.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Until then.
+    /// Waits for the client's hello.
     Hello {
         until: Instant,
     },
-    /// The client restarts its decoder, before the snapshot or after it.
+    /// Waits for the client's confirmation that its decoder has been restarted, before or after the
+    /// snapshot.
     Ack {
         until: Instant,
         before_snapshot: bool,
     },
-    /// The snapshot is on its way. The client may have confirmed its end before we know that all has been sent.
+    /// The snapshot is being sent. The client may confirm its end before the server knows that it
+    /// has sent all of it.
     Snapshot {
         compressed: bool,
         confirmed: bool,
@@ -121,32 +124,32 @@ enum State {
         compressed: bool,
         last_pong: Instant,
         next_ping: Instant,
-        /// When the last ping was sent that has not been answered.
+        /// Time of the last ping, if it has not been answered.
         pinged: Option<Instant>,
     },
     Closed,
 }
 
-/// A connection to a client. Pure.
+/// Connection to a client. Does no I/O.
 #[derive(Debug)]
 pub struct ServerSession {
     connection: u64,
     settings: ServerSettings,
     incoming: Incoming,
     state: State,
-    /// The number of bytes that came before the hello was complete.
+    /// Number of bytes received before the hello was complete.
     before_hello: usize,
     hello: Option<Hello>,
     syncer: SyncerType,
-    /// Whether the client is one too many.
+    /// Whether the client exceeds the limit of connections.
     over_limit: bool,
-    /// Spreads the pings of many connections.
+    /// State of the pseudo-random sequence that spreads the pings of many connections.
     spread: u64,
     round_trip: Option<Duration>,
 }
 
 impl ServerSession {
-    /// A connection that has just been made. `connection` is a number to find it in logs by.
+    /// Creates the session of a new connection. `connection` is its number in logs.
     #[must_use]
     pub fn new(connection: u64, settings: ServerSettings, now: Instant) -> Self {
         let until = now + settings.handshake_timeout;
@@ -166,37 +169,39 @@ impl ServerSession {
         }
     }
 
-    /// The limits for the stream of a client: 16 KiB for a value and for all before the hello, 1,024 values, 64 types in
-    /// 8 KiB. Felix sends less than 1 KiB.
+    /// Returns the limits for a client's stream: 16 KiB for a value and for all bytes before the
+    /// hello, 1,024 values, 64 types in 8 KiB. Felix sends less than 1 KiB.
     #[must_use]
     pub fn limits() -> Limits {
         Limits { value_bytes: 16 * 1024, values: 1024, types: 64, definition_bytes: 8 * 1024, ..Limits::default() }
     }
 
-    /// The same for a client that is one too many: it is told so when it has said hello.
+    /// Marks the client as over the limit: it is rejected after its hello.
     #[must_use]
     pub fn over_limit(self) -> Self {
         Self { over_limit: true, ..self }
     }
 
-    /// What the client said of itself.
+    /// Returns the client's hello, once it has arrived.
     #[must_use]
     pub fn hello(&self) -> Option<&Hello> {
         self.hello.as_ref()
     }
 
-    /// Which syncer the client is served, once it has said hello.
+    /// Returns the syncer that the client gets, once it has sent its hello.
     #[must_use]
     pub fn syncer(&self) -> SyncerType {
         self.syncer
     }
 
-    /// How long the client took to answer a ping, if it has since this was last asked.
+    /// Returns the time that the client took to answer a ping, if it has answered one since the
+    /// last call.
     pub fn take_round_trip(&mut self) -> Option<Duration> {
         self.round_trip.take()
     }
 
-    /// When to call [`ServerSession::tick`] at the latest; `None` if nothing is waited for.
+    /// Returns the time by which [`ServerSession::tick`] has to be called; `None` if no timeout is
+    /// pending.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
@@ -208,7 +213,7 @@ impl ServerSession {
         }
     }
 
-    /// Time has passed. `wall` is what is written into a ping.
+    /// Returns the actions that are due at `now`. `wall` is the timestamp of a ping.
     #[must_use]
     pub fn tick(&mut self, now: Instant, wall: GoTime) -> Vec<ServerAction> {
         match &mut self.state {
@@ -218,7 +223,7 @@ impl ServerSession {
                 self.close(ServerEnd::NoPong)
             }
             State::Following { compressed, next_ping, pinged, .. } if now >= *next_ping => {
-                // Any sequence will do that is not the same for all.
+                // Any sequence will do that differs between connections.
                 self.spread = self.spread.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let more = self.settings.ping_interval.mul_f64((self.spread >> 40) as f64 / f64::from(1 << 24) / 10.0);
                 *next_ping = now + self.settings.ping_interval + more;
@@ -229,7 +234,7 @@ impl ServerSession {
         }
     }
 
-    /// The client has sent bytes.
+    /// Processes bytes from the client and returns the actions that follow.
     #[must_use]
     pub fn received(&mut self, bytes: &[u8], now: Instant) -> Vec<ServerAction> {
         if self.state == State::Closed {
@@ -242,7 +247,7 @@ impl ServerSession {
         actions
     }
 
-    /// All of the snapshot has been sent.
+    /// Returns the actions that follow after all of the snapshot has been sent.
     #[must_use]
     pub fn snapshot_sent(&mut self, now: Instant) -> Vec<ServerAction> {
         match self.state {
@@ -302,7 +307,8 @@ impl ServerSession {
             None
         };
         if let Some(end) = refusal {
-            // The protocol has no message for it. Clients log the version, and that the syncer is another.
+            // The protocol has no message for a refusal. But clients log the server's version,
+            // which carries the reason, and report a mismatch of the syncer.
             let version = format!("{}: {end}", self.settings.version);
             actions.push(ServerAction::Send(self.welcome(version).into()));
             return Err(end);
@@ -321,7 +327,7 @@ impl ServerSession {
         Ok(())
     }
 
-    /// The first message, behind what the stream begins with.
+    /// Encodes the first message, preceded by the type definitions.
     fn welcome(&self, version: String) -> Vec<u8> {
         let welcome = ServerMessage::Welcome(Welcome {
             version,
@@ -348,17 +354,17 @@ impl ServerSession {
     }
 }
 
-/// The last message of a compressed snapshot, and the last before one.
+/// Returns the last message of a compressed snapshot, and the last one before it.
 pub(super) fn restart(message: &str) -> ServerMessage {
     ServerMessage::DecoderRestart { message: message.into(), compression: SNAPPY.into() }
 }
 
-/// What a compressed stream of a server begins with.
+/// Returns the first bytes of a compressed stream of a server.
 pub(super) fn stream_begin() -> Bytes {
     [snappy::STREAM_BEGIN, &snappy::compress(messages::server_definitions())].concat().into()
 }
 
-/// A message on a stream that has begun.
+/// Encodes a message for a stream that has begun.
 pub(super) fn encoded(message: &ServerMessage, compressed: bool) -> Bytes {
     let bytes = message.encode();
     if compressed { snappy::compress(&bytes).into() } else { bytes.into() }

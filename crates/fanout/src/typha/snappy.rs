@@ -1,4 +1,4 @@
-//! The framing of snappy, as the bytes come in (`framing_format.txt` of github.com/google/snappy; Go's
+//! Incremental framing of snappy (`framing_format.txt` of github.com/google/snappy; Go's
 //! `snappy.NewBufferedWriter` and `snappy.NewReader`).
 
 use std::io::{self, Read, Write};
@@ -6,19 +6,20 @@ use std::io::{self, Read, Write};
 use snap::read::FrameDecoder;
 use snap::write::FrameEncoder;
 
-/// What a stream begins with.
+/// First bytes of a stream.
 pub const STREAM_BEGIN: &[u8] = b"\xff\x06\x00\x00sNaPpY";
 
-/// The longest piece: 64 KiB that could not be compressed, and a checksum, with some room. Others are not valid.
+/// Maximum length of a chunk in bytes: 64 KiB of incompressible data and a checksum, with some
+/// room. Longer ones are invalid.
 const CHUNK: usize = 128 * 1024;
 
-/// Why a stream cannot be read.
+/// Reason why a stream cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the compressed stream is not valid: {0}")]
 pub struct SnappyError(String);
 
-/// Compresses bytes. What comes out is a part of a stream on its own: it may follow any other part of any stream that
-/// has begun with [`STREAM_BEGIN`].
+/// Compresses bytes into an independent part of a stream. It may follow any other part of any
+/// stream that has begun with [`STREAM_BEGIN`].
 #[must_use]
 pub fn compress(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = FrameEncoder::new(Vec::with_capacity(STREAM_BEGIN.len() + bytes.len() / 2));
@@ -32,15 +33,15 @@ pub fn compress(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Decompresses a stream.
+/// Decompressor of one stream.
 pub struct Decompressor {
     decoder: FrameDecoder<Chunks>,
-    /// Bytes that are not a whole piece yet.
+    /// Bytes of an incomplete chunk.
     partial: Vec<u8>,
     failed: Option<SnappyError>,
 }
 
-/// Whole pieces only, so that their reader never sees the end of its input within one.
+/// Complete chunks only, so that the decoder never reaches the end of its input within one.
 #[derive(Debug, Default)]
 struct Chunks {
     bytes: Vec<u8>,
@@ -72,10 +73,11 @@ impl std::fmt::Debug for Decompressor {
 }
 
 impl Decompressor {
-    /// Takes bytes of the stream, and hands on what they hold, 64 KiB at the most at a time.
+    /// Decompresses bytes of the stream and passes the result to `take`, at most 64 KiB at a time.
     ///
     /// # Errors
-    /// [`SnappyError`] if the stream is damaged, then and from then on. `take`'s own errors are handed through.
+    /// [`SnappyError`] if the stream is damaged; all later calls return it as well. Errors of
+    /// `take` are passed on.
     pub fn push<E: From<SnappyError>>(
         &mut self,
         bytes: &[u8],
@@ -110,7 +112,7 @@ impl Decompressor {
         }
     }
 
-    /// How many bytes wait for the rest of their piece.
+    /// Returns the number of bytes that wait for the rest of their chunk.
     #[must_use]
     pub fn unread(&self) -> usize {
         self.partial.len()
@@ -163,7 +165,7 @@ mod tests {
             let mut decompressor = Decompressor::default();
             let mut sound = decompressor.push(&stream, |_| Ok::<_, SnappyError>(()));
             if sound.is_ok() {
-                // A longer piece than there is.
+                // The chunk claims to be longer than the data.
                 sound = decompressor.push(&[0; 200_000], |_| Ok::<_, SnappyError>(()));
             }
             assert!(sound.is_err(), "{at}");

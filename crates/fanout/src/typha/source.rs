@@ -1,4 +1,4 @@
-//! An existing Typha, or our own fan-out, as a source of updates.
+//! Source that reads from an existing Typha, or from Tortie's fan-out by Typha's protocol.
 
 use std::io;
 use std::sync::Arc;
@@ -19,36 +19,37 @@ use crate::attempts::Attempts;
 use crate::discovery::{DiscoveryError, ServerDiscovery, find};
 use crate::tls::{BoxStream, Connector, TlsError, TlsSettings};
 
-/// Where a Typha is, and how to talk to it. The defaults are those of Typha's own client.
+/// Servers and settings of a [`TyphaSource`]. The defaults are those of Typha's client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TyphaOptions {
-    /// The servers, each as host and port. They are tried one after the other. None if they are found by
-    /// [`ServerDiscovery`].
+    /// Servers as host and port, which are tried one after the other. Empty if [`ServerDiscovery`]
+    /// finds them.
     pub servers: Vec<String>,
-    /// The name of this node.
+    /// Name of this node.
     pub hostname: String,
-    /// TLS, if it is used.
+    /// TLS settings; `None` to connect without TLS.
     pub tls: Option<TlsSettings>,
-    /// Whether blocks of addresses are wanted ([`tortie_model::Key::Block`]).
+    /// Whether IPAM blocks are passed on ([`tortie_model::Key::Block`]).
     pub blocks: bool,
-    /// How long a connection may take to be made.
+    /// Timeout for connecting; 10 s by default.
     pub connect_timeout: Duration,
-    /// For how long a server may be silent. It sends pings more often than that.
+    /// Maximum silence of a server, which sends pings more often; 30 s by default.
     pub read_timeout: Duration,
-    /// For how long a server may fail to take what little we send.
+    /// Timeout of a write; 10 s by default.
     pub write_timeout: Duration,
-    /// How long to wait before the next server is tried; longer after each failure.
+    /// Minimum pause before the next server is tried, longer after each failure; 100 ms by default.
     pub min_pause: Duration,
-    /// How long to wait at the most.
+    /// Maximum pause; 10 s by default.
     pub max_pause: Duration,
-    /// How long to wait for more before a server is believed that has told everything; ten times that at the most. A
-    /// Typha says so after a snapshot that it shares between clients, before it tells what is newer; a client that comes
-    /// back and believed it would delete that, for a moment.
+    /// Time without updates that ends a resync after the server has reported *in sync*; at most ten
+    /// times as long in total. 100 ms by default. A Typha reports this status after a snapshot that
+    /// it shares between clients, before it sends the newer changes. A reconnecting client that
+    /// believed it would delete newer objects for a moment.
     pub settle: Duration,
 }
 
 impl TyphaOptions {
-    /// Options for these servers, each as host and port.
+    /// Creates options for these servers, each as host and port.
     ///
     /// ```
     /// use tortie_fanout::typha::TyphaOptions;
@@ -73,10 +74,11 @@ impl TyphaOptions {
     }
 }
 
-/// A Typha as a source of updates.
+/// Source that reads from a Typha.
 ///
-/// After a connection is lost, another one is made, to the next server. What was told stays true until the new server
-/// has told everything and says that this is so; what it did not tell is then gone.
+/// After the connection is lost, the source connects to the next server. All objects stay as last
+/// received until the new server has sent everything and reports *in sync*. Objects that it did not
+/// send are then deleted.
 #[derive(Debug)]
 pub struct TyphaSource {
     options: TyphaOptions,
@@ -86,30 +88,30 @@ pub struct TyphaSource {
 }
 
 impl TyphaSource {
-    /// A source that has not connected yet.
+    /// Creates a source, which connects when it runs.
     ///
     /// # Errors
-    /// If the files of TLS cannot be used.
+    /// If the files of TLS are unusable.
     pub fn new(options: TyphaOptions) -> Result<Self, TlsError> {
         let tls = options.tls.clone().map(Connector::new).transpose()?.map(Arc::new);
         Ok(Self { options, discovery: None, tls, versions: false })
     }
 
-    /// Finds the servers again before each connection, in place of [`TyphaOptions::servers`].
+    /// Finds the servers before each connection instead of using [`TyphaOptions::servers`].
     #[must_use]
     pub fn with_discovery(mut self, discovery: Arc<dyn ServerDiscovery>) -> Self {
         self.discovery = Some(discovery);
         self
     }
 
-    /// The same, which also tells at which version each object is, as far as the server says.
+    /// Also reports the version of each object, if the server sends it.
     #[must_use]
     pub fn with_versions(mut self) -> Self {
         self.versions = true;
         self
     }
 
-    /// The server to connect to next (`typha/pkg/discovery`, `ConnectionAttemptTracker`).
+    /// Returns the server to connect to next (`typha/pkg/discovery`, `ConnectionAttemptTracker`).
     async fn next_server(&self, attempts: &mut Attempts<String>) -> Result<String, NoConnection> {
         let servers = match &self.discovery {
             None => self.options.servers.clone(),
@@ -147,20 +149,21 @@ impl TyphaSource {
         Closed
     }
 
-    /// Waits before the next attempt, longer after each failure, and not the same time on all nodes.
+    /// Waits before the next attempt: longer after each failure, and for different times on
+    /// different nodes.
     async fn pause(&self, failures: u32, feed: &Feed, woken: &Notify) -> Result<(), Closed> {
         let pause = self.options.min_pause.saturating_mul(1 << failures.min(10)).min(self.options.max_pause);
         let until = tokio::time::Instant::now() + pause.mul_f64(0.5 + chance() / 2.0);
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(until) => return Ok(()),
-                // Everything is going to be told again anyhow.
+                // The next connection sends all objects anyway.
                 () = woken.notified() => drop(feed.take_resend()?),
             }
         }
     }
 
-    /// Connects, and tells what the server tells until it ends.
+    /// Connects and passes the server's messages to the feed until the connection ends.
     async fn connection(
         &self,
         server: &str,
@@ -180,7 +183,7 @@ impl TyphaSource {
             syncer: SyncerType::Felix,
             connection: u64::from(std::process::id()) << 32 | attempt & 0xffff_ffff,
         };
-        // Pings are answered while the consumer takes its time.
+        // A separate task answers pings while the consumer is busy.
         let (tell, mut told) = mpsc::channel(4);
         let reading = tokio::spawn(read(stream, hello, tell, self.options.read_timeout, self.options.write_timeout));
         let _reading = AbortOnDrop(reading.abort_handle());
@@ -226,7 +229,7 @@ impl TyphaSource {
     }
 }
 
-/// A connection, and how far its server has got.
+/// Connection with the progress of its server.
 struct Session<'s> {
     source: &'s TyphaSource,
     server: &'s str,
@@ -293,7 +296,7 @@ impl Session<'_> {
                 let at = if self.is_first { now } else { now + options.settle };
                 self.settles = self.settles.or(Some((at, now + options.settle * 10)));
             }
-            // A server that reads its datastore again still sends only changes.
+            // A server that resyncs with its datastore still sends only changes.
             ClientAction::Status(_) | ClientAction::Send(_) => {}
         }
         Ok(())
@@ -321,12 +324,12 @@ impl Source for TyphaSource {
     }
 }
 
-/// Why there is no connection any more.
+/// Reason for the end of a connection.
 enum Lost {
-    /// The consumer wants to hear everything again, which a new connection gives.
+    /// The consumer wants all objects again, which a new connection provides.
     Resend,
     After {
-        /// Whether the connection was of use.
+        /// Whether the snapshot was complete.
         synced: bool,
         why: ConnectionError,
     },
@@ -353,7 +356,7 @@ enum ConnectionError {
     HungUp,
     #[error("the server is silent")]
     Silent,
-    #[error("the server takes nothing")]
+    #[error("the server reads nothing")]
     TakesNothing,
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -374,7 +377,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Reads what the server says and answers what is to be answered.
+/// Reads the server's messages, answers those that need an answer, and passes the others to `tell`.
 async fn read(
     mut stream: BoxStream,
     hello: ClientHello,
@@ -388,7 +391,7 @@ async fn read(
         Ok(()) => loop {
             match step(&mut stream, &mut session, &tell, read_timeout, write_timeout).await {
                 Ok(true) => {}
-                // Nobody wants to know any more.
+                // The receiver is gone.
                 Ok(false) => return,
                 Err(why) => break why,
             }
@@ -397,7 +400,7 @@ async fn read(
     let _ = tell.send(ServerEvent::End(why)).await;
 }
 
-/// Whether anybody still wants to know.
+/// Reads once and processes the messages; `false` if the receiver is gone.
 async fn step(
     stream: &mut BoxStream,
     session: &mut ClientSession,

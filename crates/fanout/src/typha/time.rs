@@ -2,17 +2,18 @@
 
 use std::time::SystemTime;
 
-/// Seconds from the beginning of the year 1, where Go counts from, to 1970.
+/// Seconds from the beginning of the year 1, Go's epoch, to 1970.
 const TO_1970: i64 = 62_135_596_800;
 
-/// A time as Go writes it (`Time.MarshalBinary`): with its time zone, so that it can be sent back as it came.
+/// Time as Go encodes it (`Time.MarshalBinary`), including its time zone, so that it can be
+/// returned unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GoTime {
     /// Seconds since the beginning of the year 1.
     pub seconds: i64,
     /// Nanoseconds within the second.
     pub nanoseconds: u32,
-    /// How many seconds the local time is ahead of UTC; `None` for UTC itself.
+    /// Seconds by which the local time is ahead of UTC; `None` for UTC itself.
     pub offset: Option<i32>,
 }
 
@@ -28,7 +29,7 @@ impl GoTime {
         }
     }
 
-    /// Reads what Go writes; `None` if it is not that.
+    /// Decodes Go's encoding; `None` if the bytes are invalid.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (version, rest) = bytes.split_first()?;
@@ -49,7 +50,7 @@ impl GoTime {
         })
     }
 
-    /// Writes it.
+    /// Encodes it.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let (minutes, odd_seconds) = match self.offset {
@@ -59,7 +60,7 @@ impl GoTime {
         let mut bytes = vec![if odd_seconds == 0 { 1 } else { 2 }];
         bytes.extend(self.seconds.to_be_bytes());
         bytes.extend(self.nanoseconds.to_be_bytes());
-        // Both fit: there are no time zones that many days away, and a remainder of 60 is small.
+        // Both fit: no time zone is that many days away, and a remainder of 60 is small.
         bytes.extend(i16::try_from(minutes).unwrap_or(-1).to_be_bytes());
         if odd_seconds != 0 {
             bytes.push(i8::try_from(odd_seconds).unwrap_or(0).cast_unsigned());

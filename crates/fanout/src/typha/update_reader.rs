@@ -1,4 +1,4 @@
-//! What a server's updates come to, also where they cannot be used.
+//! Decoding of a server's updates, with fallbacks for unreadable ones.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use super::messages::SerializedUpdate;
 use super::update::{Reading, read_update};
 use crate::last_good::LastGood;
 
-/// The objects that a server tells of, as far as they have to be remembered. Pure.
+/// Objects of a server, as far as they have to be recorded. Does no I/O.
 #[derive(Debug, Default)]
 pub(super) struct UpdateReader {
     labels: Interner,
-    /// Whether objects are wanted that are only passed on.
+    /// Whether IPAM blocks are passed on.
     blocks: bool,
     last_good: LastGood,
 }
@@ -24,17 +24,17 @@ impl UpdateReader {
         Self { blocks, ..Self::default() }
     }
 
-    /// A server begins to tell everything.
+    /// Begins a resync: the server sends all objects.
     pub(super) fn begin(&mut self) {
         self.last_good.begin();
     }
 
-    /// A server has told everything.
+    /// Ends a resync: the server has sent all objects.
     pub(super) fn end(&mut self) {
         self.last_good.end();
     }
 
-    /// What follows from updates, and the versions of the objects, where the server says them.
+    /// Decodes updates. Returns them with the versions of the objects, if the server sends these.
     pub(super) fn read(&mut self, updates: &[SerializedUpdate]) -> Vec<(Update, Option<Arc<str>>)> {
         updates.iter().filter_map(|update| self.read_one(update)).collect()
     }
@@ -45,7 +45,7 @@ impl UpdateReader {
         }
         let told = match read_update(update, &mut self.labels) {
             Reading::Ignored => {
-                tracing::debug!(path = update.key, "an object of no known kind");
+                tracing::debug!(path = update.key, "an object of an unknown or unused kind is ignored");
                 return None;
             }
             Reading::Update(update) => {
@@ -59,7 +59,7 @@ impl UpdateReader {
         Some((told, version))
     }
 
-    /// All problems, if they are not what they were when this was last asked.
+    /// Returns all problems, if they have changed since the last call.
     pub(super) fn changed_problems(&mut self) -> Option<Vec<InputProblem>> {
         self.last_good.take_changed().then(|| self.last_good.problems().cloned().collect())
     }
@@ -95,13 +95,13 @@ mod tests {
         let problems = objects.changed_problems().unwrap();
         assert_eq!(problems[0].to_string(), format!("{POLICY}: order: must be a number, is text"));
         assert_eq!(problems[0].fallback, Fallback::LastGood);
-        // Over a new connection as well.
+        // The same holds across connections.
         objects.begin();
         assert_eq!(read(&mut objects, &[update(POLICY, BAD)]), good);
         objects.end();
         objects.begin();
         assert_eq!(read(&mut objects, &[update(POLICY, BAD)]), good);
-        // Until it is deleted, which a connection that does not tell of it means, too.
+        // The object is also deleted if the next connection does not send it.
         objects.begin();
         objects.end();
         assert_eq!(objects.changed_problems(), Some(Vec::new()));
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(objects.changed_problems(), Some(Vec::new()));
     }
 
-    /// What is told of a policy, in words: its selector, its place, its types, its rules.
+    /// Describes a policy by its selector, tier, order, types and the actions of its rules.
     fn denial(updates: &[Update]) -> String {
         let Update::Policy(_, Some(policy)) = &updates[0] else { panic!("{updates:?}") };
         let rules: Vec<_> = policy.inbound.iter().chain(&*policy.outbound).map(|rule| rule.action.as_str()).collect();
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(read(POLICY, "{"), "all() default first (true, true) deny deny");
         let of_tier = "/calico/v1/policy/tier/sec/policy/p";
         assert_eq!(read(of_tier, "{"), "all() sec first (true, true) deny deny");
-        // These only ever allow.
+        // Kubernetes policies only allow.
         let of_kubernetes = "/calico/v1/policy/KubernetesNetworkPolicy/shop/p";
         assert_eq!(read(of_kubernetes, bad), "projectcalico.org/namespace == 'shop' sec 7 (true, false) ");
     }
@@ -163,7 +163,7 @@ mod tests {
         };
         assert_eq!(told(at("7", GOOD)), [Some("7".to_owned())]);
         assert_eq!(told(update(ENDPOINT, r#"{"name":"cali1"}"#)), [None]);
-        // One that cannot be used is as it is at this version; the last good one stands for it.
+        // An unreadable value has this version, too; the last valid one stands in for it.
         assert_eq!(told(at("8", BAD)), [Some("8".to_owned())]);
         assert_eq!(told(at("9", "")), [None], "deleted");
     }

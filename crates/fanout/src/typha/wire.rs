@@ -1,10 +1,10 @@
-//! The streams of one direction of a connection, one after the other.
+//! Consecutive streams of one direction of a connection.
 
 use super::messages::MessageError;
 use super::snappy::{Decompressor, SnappyError};
 use crate::gob::{Decoder, GobError, Limits, Value};
 
-/// Why the other side cannot be understood.
+/// Reason why the peer's bytes cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
@@ -17,15 +17,15 @@ pub enum WireError {
     /// Not a message.
     #[error(transparent)]
     Message(#[from] MessageError),
-    /// More came before it was confirmed that the decoder has been restarted.
+    /// More bytes arrived before the restart of the decoder was confirmed.
     #[error("{bytes} bytes follow the end of a stream, before the next one may begin")]
     TooEarly {
-        /// How many.
+        /// Number of bytes.
         bytes: usize,
     },
 }
 
-/// Reads one stream after the other.
+/// Reader of consecutive streams.
 #[derive(Debug)]
 pub(super) struct Incoming {
     limits: Limits,
@@ -34,13 +34,13 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// At the beginning of a connection, whose first stream is not compressed.
+    /// Creates a reader at the beginning of a connection, whose first stream is not compressed.
     pub(super) fn new(limits: Limits) -> Self {
         Self { limits, decoder: Decoder::new(limits), decompressor: None }
     }
 
-    /// The stream has ended, and another one follows. Nothing of it can have come yet: who sends it waits until it is
-    /// told to.
+    /// Begins the next stream. None of its bytes can have arrived, since the sender waits for the
+    /// confirmation.
     pub(super) fn restart(&mut self, compressed: bool) -> Result<(), WireError> {
         let bytes = self.decoder.unread() + self.decompressor.as_ref().map_or(0, Decompressor::unread);
         if bytes > 0 {

@@ -1,5 +1,5 @@
-//! A cluster in memory, servers that serve it, clients that follow, and wires that can be cut.
-#![allow(dead_code, clippy::unwrap_used, reason = "each test uses what it needs, and fails where something is missing")]
+//! In-memory cluster, its servers and clients, and connections that can be interrupted.
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part of it, and fails where something is missing")]
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tortie_model::{
     WorkloadEndpointKey,
 };
 
-/// How long anything may take.
+/// Timeout of all waits.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn config(name: &str, value: &str) -> Update {
@@ -54,13 +54,13 @@ impl Upstream {
         (Self { feed, truth: BTreeMap::new() }, watching)
     }
 
-    /// Tells of one object, which is at this version.
+    /// Sends one object with this version.
     pub(crate) fn tell_at(&mut self, update: Update, version: &str) {
         update.clone().apply_to(&mut self.truth);
         self.feed.tell_at([(update, Some(version.into()))], Instant::now()).unwrap();
     }
 
-    /// Tells everything from the beginning.
+    /// Sends all objects in a resync.
     pub(crate) fn resync(&self) {
         self.resync_at(|_| None);
     }
@@ -81,7 +81,7 @@ impl Upstream {
     }
 }
 
-/// Quick to notice and to forgive nothing.
+/// Settings with short intervals and without a grace period.
 pub(crate) fn quick() -> ServerConfig {
     ServerConfig {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
@@ -99,7 +99,7 @@ pub(crate) fn serve(config: ServerConfig) -> (Upstream, Server) {
     (upstream, Server::start(config, watching).unwrap())
 }
 
-/// What a client has been told.
+/// Client with all that it has received.
 pub(crate) struct Client {
     watching: Watching,
     pub(crate) known: BTreeMap<Key, Update>,
@@ -152,7 +152,7 @@ impl Client {
         self.statuses.iter().filter(|status| **status == SyncStatus::Resync).count()
     }
 
-    /// Listens until something is the case.
+    /// Processes events until a condition holds.
     #[track_caller]
     pub(crate) fn until(&mut self, what: &str, is: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + SOON;
@@ -173,7 +173,7 @@ impl Client {
         self.until("all is known", |client| client.in_sync() && client.known == *truth);
     }
 
-    /// Takes what comes within this time, but no more than one event.
+    /// Waits for an event for this time at most, and processes it.
     pub(crate) fn listen(&mut self, patience: Duration) {
         match self.watching.events.recv_timeout(patience) {
             Some(Event::Available) | None => {}
@@ -192,7 +192,7 @@ impl Client {
     }
 }
 
-/// Waits until something is the case.
+/// Waits until a condition holds.
 #[track_caller]
 pub(crate) fn eventually(what: &str, is: impl Fn() -> bool) {
     let deadline = Instant::now() + SOON;

@@ -1,4 +1,4 @@
-//! A thread that listens for announcements, until all that are expected have come or nobody expects any.
+//! Thread that listens for announcements, until all have come or none is expected any more.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,26 +18,27 @@ use super::packet::is_gratuitous;
 use crate::link_address::Origin;
 use crate::stop::poll_for;
 
-/// Room for what comes while nobody reads: some thousand packets.
+/// Size of the receive buffer in bytes: room for some thousand packets between two reads.
 const RECEIVE_BUFFER: usize = 4 * 1024 * 1024;
-/// How many packets of a kind are read in a row.
+/// Maximum number of packets of a kind that are read in sequence.
 const BATCH: usize = 1024;
-/// How long the thread rests when there are more, so that whoever floods the node with them does not keep it busy.
+/// Pause of the thread when more packets wait, so that a flood of packets does not keep it busy.
 const REST: Duration = Duration::from_millis(5);
-/// An ARP packet with the longest addresses is longer, and none that matters is.
+/// Buffer size in bytes. ARP packets with the longest addresses are longer, but all relevant ones
+/// fit.
 const PACKET: usize = 256;
-/// How long the thread sleeps at most.
+/// Maximum wait of the thread.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// A running thread. It stops when this is dropped.
+/// Running thread. It stops when this is dropped.
 #[derive(Debug)]
 pub(super) struct Listener {
-    /// When it is closed the other end becomes readable.
+    /// Closing it makes the other end readable.
     _stop: OwnedFd,
 }
 
-/// A socket for one kind of packet from all interfaces of this network namespace; one for all kinds would be given every
-/// packet of the node.
+/// Socket for one kind of packet from all interfaces of this network namespace. A socket for all
+/// kinds would receive every packet of the node.
 struct Ear {
     socket: OwnedFd,
     /// Whether any packet is an announcement.
@@ -54,7 +55,8 @@ impl Ear {
         Ok(Self { socket, any })
     }
 
-    /// Reads what has come, and takes out of `awaited` whoever has announced itself. Returns whether that may not be all.
+    /// Reads the received packets, reports the machines that have announced themselves, and removes
+    /// them from `awaited`. Returns true if more packets may wait.
     fn hear(&self, awaited: &mut BTreeMap<u32, Vec<u64>>, report: &Report) -> io::Result<bool> {
         for _ in 0..BATCH {
             let mut packet = [0; PACKET];
@@ -75,7 +77,7 @@ impl Ear {
 }
 
 impl Listener {
-    /// Announcements of all that come after this returns are reported.
+    /// Starts to listen. Announcements after the return are reported.
     pub(super) fn start<'a>(
         watches: impl Iterator<Item = &'a AnnouncementWatch>,
         report: Arc<Report>,

@@ -1,8 +1,8 @@
-//! Hearing virtual machines that announce themselves on this node at the end of a live migration
-//! (`felix/dataplane/linux/live_migration.go`).
+//! Detection of virtual machines that announce themselves on this node at the end of a live
+//! migration (`felix/dataplane/linux/live_migration.go`).
 //!
-//! Hypervisors send reverse ARP requests then, guests gratuitous ARP packets. One thread with two sockets hears them on all
-//! interfaces, as long as there is one on which a machine is expected.
+//! Hypervisors then send reverse ARP requests, guests gratuitous ARP packets. One thread with two
+//! sockets receives them on all interfaces, as long as a machine is expected on one of them.
 
 mod listener;
 mod packet;
@@ -17,7 +17,7 @@ use listener::Listener;
 
 type Report = dyn Fn(u64) + Send + Sync;
 
-/// Listens where announcements are expected.
+/// Listener for expected announcements.
 pub struct Announcements {
     report: Arc<Report>,
     watches: BTreeSet<AnnouncementWatch>,
@@ -31,13 +31,14 @@ impl fmt::Debug for Announcements {
 }
 
 impl Announcements {
-    /// Listens to nothing yet. The number of each watch for which an announcement has come is reported, by another thread.
+    /// Creates it without listening yet. Another thread calls `report` with the number of each
+    /// watch for which an announcement has come.
     pub fn new(report: impl Fn(u64) + Send + Sync + 'static) -> Self {
         Self { report: Arc::new(report), watches: BTreeSet::new(), listener: None }
     }
 
-    /// From now on announcements are expected here. If nobody can listen that is logged, and the migrations are as if
-    /// nothing had been announced.
+    /// Expects announcements for these watches from now on. If listening fails, the error is
+    /// logged, and the migrations proceed as if there were no announcements.
     pub fn expect(&mut self, watches: BTreeSet<AnnouncementWatch>) {
         if watches == self.watches {
             return;
@@ -45,14 +46,15 @@ impl Announcements {
         if watches.is_empty() {
             self.listener = None;
         } else if !watches.is_subset(&self.watches) {
-            // The old one goes when the new one listens, so that nothing is missed. What both hear counts once.
+            // The previous listener ends when the new one listens, so that nothing is missed.
+            // Packets that both receive count once.
             match Listener::start(watches.iter(), Arc::clone(&self.report)) {
                 Ok(listener) => self.listener = Some(listener),
                 Err(error) => {
                     let interfaces: Vec<&str> = watches.iter().map(|watch| watch.interface.as_str()).collect();
                     let interfaces = interfaces.join(" ");
                     let what = "Cannot listen for announcements of virtual machines";
-                    tracing::warn!(%error, interfaces, "{what}; their routes come when the migrations are over");
+                    tracing::warn!(%error, interfaces, "{what}; their routes follow at the end of the migrations");
                 }
             }
         }

@@ -1,6 +1,7 @@
-//! Whether a packet is an announcement.
+//! Recognition of announcements.
 
-/// Whether an ARP packet, without the header of its frame, is gratuitous: who sends it asks or answers for its own address.
+/// Reports whether an ARP packet, without the header of its frame, is gratuitous: its sender asks
+/// or answers for its own address.
 pub(super) fn is_gratuitous(packet: &[u8]) -> bool {
     let address = || {
         let [hardware, protocol] = [4, 5].map(|at| packet.get(at).copied().map(usize::from));
@@ -30,12 +31,12 @@ mod tests {
             (format!("{WHO_HAS} 0a410001 {}", "00".repeat(18)), true),
             (format!("{WHO_HAS} 0a410002"), false),
             (WHO_HAS.replace("0604 0001", "0604 0002") + " 0a410001", true),
-            // A probe, before an address is taken.
+            // ARP probe, before an address is used.
             ("0001 0800 0604 0001 020000000001 00000000 000000000000 0a410001".to_owned(), false),
             (format!("{WHO_HAS} 0a4100"), false),
             (WHO_HAS[..14].to_owned(), false),
             (String::new(), false),
-            // Other hardware has longer addresses.
+            // Other hardware has longer link-layer addresses.
             (format!("0020 0800 1404 0001 {0} 0a410001 {0} 0a410001", "02".repeat(20)), true),
             (format!("0001 0800 ffff 0001 {}", "00".repeat(300)), false),
         ] {

@@ -20,9 +20,9 @@ const OTHER: Ipv4Addr = Ipv4Addr::new(10, 65, 0, 2);
 /// A node with two virtual machines, behind `cali1` and `cali2`.
 struct Node {
     namespace: Namespace,
-    /// Who sends frames to the node by each of the interfaces.
+    /// Senders of frames to the node by each of the interfaces.
     machines: [FrameSender; 2],
-    /// Who sends frames of the node by the first interface.
+    /// Sender of frames of the node by the first interface.
     host: FrameSender,
     announcements: Announcements,
     reported: Receiver<u64>,
@@ -45,7 +45,7 @@ impl Node {
         Self { namespace, machines, host, announcements, reported }
     }
 
-    /// Expects announcements by these interfaces, under numbers that are ten times as large.
+    /// Expects announcements on these interfaces, with numbers ten times those of the interfaces.
     fn expect(&mut self, indices: &[u32]) {
         let (namespace, announcements) = (&self.namespace, &mut self.announcements);
         let interfaces = ["cali1", "cali2"];
@@ -57,7 +57,8 @@ impl Node {
         namespace.run(|| announcements.expect(watches)).unwrap();
     }
 
-    /// Has the second machine announce itself in this way. Everything of the same kind has been heard before.
+    /// Makes the second machine announce itself in this way. All earlier packets of this kind have
+    /// been received then.
     fn hear_all(&mut self, announcement: &[u8]) -> Vec<u64> {
         self.machines[1].send(announcement).unwrap();
         let mut heard = Vec::new();

@@ -1,4 +1,5 @@
-//! How programs get to the hooks of netfilter: by links of their own, or where the kernel has none by rules that ask them.
+//! Attachment of programs to netfilter hooks: by links, or on kernels without these by nftables
+//! rules that run the programs.
 
 use std::io;
 use std::path::Path;
@@ -16,12 +17,12 @@ use crate::placed::placed;
 /// r0 = 0; exit
 const NOTHING: [u8; 16] = [0xb7, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
 
-/// That a program is attached.
+/// Attachment of a program.
 #[derive(Debug)]
 pub enum LinuxLink {
-    /// By a link, for as long as that is open or pinned.
+    /// By a link, for as long as the link is open or pinned.
     Link(NetfilterLink),
-    /// By a rule, which stays. What is kept of it is the program.
+    /// By a rule, which stays after the process ends. The program is pinned in its place.
     Rule(Program),
 }
 
@@ -33,7 +34,7 @@ impl LinuxLink {
         }
     }
 
-    /// The number of the program.
+    /// Returns the id of the program.
     pub(super) fn program(&self) -> io::Result<u32> {
         match self {
             Self::Link(link) => link.info().map(|info| info.program),
@@ -42,36 +43,36 @@ impl LinuxLink {
     }
 }
 
-/// Attaches programs in one of the two ways.
+/// Attaches programs by links or by rules.
 #[derive(Debug)]
 pub(super) struct Attacher {
     wanted: Option<Attachment>,
     timeout: Duration,
-    /// What the kernel has said of it.
+    /// Result of the probe of the kernel.
     found: Option<Result<Attachment, NoHooks>>,
 }
 
-/// The kernel attaches programs in none of the wanted ways.
+/// The kernel supports none of the wanted ways of attachment.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the kernel ({release}) takes no eBPF programs at netfilter hooks: {}", lacking.join("; "))]
 struct NoHooks {
     release: String,
-    /// The reason for each way.
+    /// Reason for each way.
     lacking: Vec<String>,
 }
 
 impl Attacher {
-    /// The wanted one, or the best that the kernel has.
+    /// Uses the wanted way, or the best one that the kernel supports.
     pub(super) const fn new(wanted: Option<Attachment>, timeout: Duration) -> Self {
         Self { wanted, timeout, found: None }
     }
 
-    /// Why there is none.
+    /// Returns the reason why no way is supported.
     pub(super) fn lacking(&mut self) -> io::Result<Option<String>> {
         self.find().map(|found| found.as_ref().err().map(ToString::to_string))
     }
 
-    /// Which it is.
+    /// Returns the way in use.
     pub(super) fn attachment(&mut self) -> io::Result<Attachment> {
         self.find()?.as_ref().copied().map_err(|why| io::Error::other(why.clone()))
     }
@@ -124,7 +125,8 @@ impl Attacher {
         }
     }
 
-    /// Attaches a program of a generation; what is there already in the same turn is in use.
+    /// Attaches a program of a generation. A program that is already attached in the same turn is
+    /// reported as busy.
     pub(super) fn attach(&mut self, place: Place, generation: u64, program: &Program) -> io::Result<LinuxLink> {
         let [even, odd] = place.hook.priorities();
         let priority = match Turn::of(generation) {
@@ -148,7 +150,7 @@ impl Attacher {
         }
     }
 
-    /// What is kept of something attached.
+    /// Opens a pinned attachment.
     pub(super) fn open(&mut self, path: &Path) -> io::Result<LinuxLink> {
         match self.attachment()? {
             Attachment::Link => NetfilterLink::open(path).map(LinuxLink::Link),
@@ -156,10 +158,11 @@ impl Attacher {
         }
     }
 
-    /// How often the rules of nftables were changed, by anybody, if programs are attached by such.
+    /// Returns the generation of the nftables ruleset, which any change increments, if programs are
+    /// attached by rules.
     pub(super) fn changes(&mut self) -> io::Result<Option<u32>> {
         match self.attachment()? {
-            // Nobody but who has the link can detach it.
+            // Only the holder of the link can detach it.
             Attachment::Link => Ok(None),
             Attachment::Rule => {
                 let generation = Nftables::open(self.timeout).and_then(|mut nftables| nftables.generation());
@@ -169,7 +172,7 @@ impl Attacher {
     }
 }
 
-/// The generations whose programs are asked by rules.
+/// Returns the generations whose programs are attached by rules.
 pub(super) fn generations(timeout: Duration) -> io::Result<Vec<u64>> {
     bpf_rule::tables(timeout).map_err(failed)
 }
@@ -179,18 +182,20 @@ pub(super) fn detach(generation: u64, timeout: Duration) -> io::Result<()> {
     bpf_rule::detach(timeout, generation).map_err(failed)
 }
 
-/// Detaches what is pinned there, if that is a link.
+/// Detaches a pinned object if it is a link.
 pub(super) fn detach_pinned(path: &Path) -> io::Result<()> {
     match NetfilterLink::open(path) {
         Ok(link) => link.detach(),
-        // One that is no link is nothing that is attached; and one that cannot be opened is detached once its pin is gone.
+        // An object that is no link attaches nothing. A link that cannot be opened is detached when
+        // its pin is removed.
         Err(_) => Ok(()),
     }
 }
 
 fn attach_link(program: &Program, position: NetfilterPosition) -> io::Result<LinuxLink> {
     let link = match NetfilterLink::attach(program, position) {
-        // Before Linux 6.6 nobody could ask for that; where connections are tracked packets are whole all the same.
+        // Linux before 6.6 does not support this flag. Connection tracking defragments packets
+        // anyway.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
             NetfilterLink::attach(program, NetfilterPosition { defragment: false, ..position })
         }
@@ -210,7 +215,7 @@ fn lacks_links() -> io::Result<Option<String>> {
     }
 }
 
-/// Says what is needed to load programs, if that is forbidden.
+/// Adds the required capabilities to an error about missing permission.
 fn forbidden(error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::PermissionDenied {
         return error;

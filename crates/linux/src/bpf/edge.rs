@@ -1,4 +1,4 @@
-//! What is asked of the kernel, in steps between which the process may end.
+//! Operations of the kernel, as steps between which the process may end.
 
 use std::fmt;
 use std::io;
@@ -9,12 +9,12 @@ use tortie_model::Family;
 
 use super::log::LogSource;
 
-/// A hook of a family.
+/// Netfilter hook of an address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// Where packets meet a program.
+    /// Hook of the program.
     pub hook: Hook,
-    /// Of which packets.
+    /// Address family of the packets.
     pub family: Family,
 }
 
@@ -24,30 +24,30 @@ impl fmt::Display for Place {
     }
 }
 
-/// Which of the two priorities that programs have by turns: two sets of programs can be attached at the same time, and a packet
-/// must be let through by both.
+/// One of two alternating priorities of programs. Two generations can be attached at the same time;
+/// then both must allow a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Turn {
-    /// The first of them.
+    /// The first priority.
     Even,
-    /// The second of them.
+    /// The second priority.
     Odd,
 }
 
 impl Turn {
-    /// That of a generation.
+    /// Returns the turn of a generation.
     #[must_use]
     pub const fn of(generation: u64) -> Self {
         if generation.is_multiple_of(2) { Self::Even } else { Self::Odd }
     }
 }
 
-/// The number of the generation by which the name of a folder begins.
+/// Returns the number of the generation with which the name of a folder begins.
 pub(super) fn generation_of(folder: &str) -> Option<u64> {
     folder.split('-').next()?.parse().ok()
 }
 
-/// What is kept beyond the end of the process besides links.
+/// Pinned object other than a link.
 #[derive(Clone, Copy, Debug)]
 pub enum Kept<'a, M, P> {
     /// A map.
@@ -64,130 +64,135 @@ pub trait Edge: fmt::Debug + Send {
     type Map: fmt::Debug + Send;
     /// A program that the kernel has accepted.
     type Program: fmt::Debug + Send;
-    /// That a program is attached. When it is dropped, and was not pinned, the program is attached no longer, or until the folder of its
-    /// generation is removed.
+    /// Attachment of a program. When it is dropped without a pin, the program is detached, or stays
+    /// attached until the folder of its generation is removed.
     type Link: fmt::Debug + Send;
 
-    /// Why the kernel has no programs at hooks of netfilter; `None` if it has.
+    /// Returns the reason why the kernel does not support programs at netfilter hooks; `None` if it
+    /// does.
     ///
     /// # Errors
-    /// What else the kernel says.
+    /// Any other error of the kernel.
     fn lacks_hooks(&mut self) -> io::Result<Option<String>>;
 
-    /// Makes a map of zeros.
+    /// Creates a map of zeros.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     fn create_map(&mut self, kind: MapKind, entries: u32) -> io::Result<Self::Map>;
 
     /// Writes a value.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     fn write(&mut self, map: &Self::Map, index: u32, value: &[u8]) -> io::Result<()>;
 
-    /// Where programs that have these maps log; `None` if nobody can read that.
+    /// Opens the log of programs with these maps; `None` if it cannot be read.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     fn open_log(&mut self, maps: &[(MapKind, Self::Map)]) -> io::Result<Option<LogSource>>;
 
-    /// Reads a value; of a map that has values for each CPU, one behind the other.
+    /// Reads a value; of a per-CPU map, the values of all CPUs in sequence.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     fn read(&mut self, map: &Self::Map, index: u32) -> io::Result<Vec<u8>>;
 
     /// Loads the program of a hook, which reads these maps.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     fn load(&mut self, place: Place, maps: &[(MapKind, Self::Map)]) -> io::Result<Self::Program>;
 
-    /// Attaches a program of a generation, whose folder is there already.
+    /// Attaches a program of a generation whose folder exists.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`] if one is attached there in this turn; otherwise what the kernel says.
+    /// [`io::ErrorKind::ResourceBusy`] if a program of this turn is attached there; otherwise the
+    /// error of the kernel.
     fn attach(&mut self, place: Place, generation: u64, program: &Self::Program) -> io::Result<Self::Link>;
 
-    /// A number that changes when somebody may have detached a program, whoever it was; `None` if that needs no looking after.
+    /// Returns a number that changes whenever any process may have detached a program; `None` if
+    /// programs need not be watched.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     fn changes(&mut self) -> io::Result<Option<u32>>;
 
-    /// What programs are made from: which version of maps they read, and their instructions. The same text means that programs
-    /// that are attached need not be replaced.
+    /// Returns a text that identifies the programs: the version of the maps that they read, and
+    /// their instructions. Attached programs with the same text need not be replaced.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     fn made_of(&mut self, places: &[Place]) -> io::Result<String>;
 
-    /// Keeps a map, a program and a link, and what they were made from, beyond the end of the process, under these names in a
-    /// folder, which is made. Whatever has the name loses it.
+    /// Pins a map, a program or a text under this name in a folder, so that it outlives the
+    /// process. The folder is created if missing; an existing object of that name is replaced.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     fn keep(&mut self, folder: &str, name: &str, what: Kept<'_, Self::Map, Self::Program>) -> io::Result<()>;
 
-    /// A map that is kept, and how many values it has.
+    /// Opens a pinned map, and returns its number of values.
     ///
     /// # Errors
-    /// What the kernel says, or if it is no such map.
+    /// The error of the kernel, or that the object is no such map.
     fn kept_map(&mut self, folder: &str, name: &str, kind: MapKind) -> io::Result<(Self::Map, u32)>;
 
-    /// A program that is kept, and its link, which is attached or was.
+    /// Opens a pinned program and its link, which may have been detached.
     ///
     /// # Errors
-    /// What the kernel says, or if it is another program's link.
+    /// The error of the kernel, or that the link belongs to another program.
     fn kept_program(&mut self, folder: &str, name: &str, link: &str) -> io::Result<(Self::Program, Self::Link)>;
 
-    /// What was kept as what programs are made from.
+    /// Reads a pinned text.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     fn kept_text(&mut self, folder: &str, name: &str) -> io::Result<String>;
 
-    /// Keeps a link attached beyond the end of the process, under this name in a folder, which is made. Whatever has the name
-    /// loses it.
+    /// Pins a link under this name in a folder, so that it stays attached beyond the end of the
+    /// process. The folder is created if missing; an existing object of that name is replaced.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     fn pin(&mut self, folder: &str, name: &str, link: &Self::Link) -> io::Result<()>;
 
-    /// The folders in which links are pinned, and those of generations that are attached all the same.
+    /// Returns the folders of pinned links, and those of generations that are attached without a
+    /// folder.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     fn folders(&mut self) -> io::Result<Vec<String>>;
 
-    /// The names in a folder; none if there is no such folder.
+    /// Returns the names in a folder; empty if the folder does not exist.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     fn names(&mut self, folder: &str) -> io::Result<Vec<String>>;
 
-    /// Gives a folder another name.
+    /// Renames a folder.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     fn rename(&mut self, folder: &str, name: &str) -> io::Result<()>;
 
-    /// Detaches all links of a folder, which begins with the number of its generation, and removes it.
+    /// Detaches all links of a folder, whose name begins with the number of its generation, and
+    /// removes it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     fn remove(&mut self, folder: &str) -> io::Result<()>;
 
-    /// Has the kernel track connections.
+    /// Enables connection tracking in the kernel.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     fn track_connections(&mut self) -> io::Result<()>;
 
-    /// Waits until no program runs any more that was running.
+    /// Waits until the programs that are running now have ended.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     fn wait_for_packets(&mut self) -> io::Result<()>;
 }

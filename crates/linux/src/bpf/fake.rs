@@ -1,4 +1,5 @@
-//! A kernel in memory in which any step can fail, and after any step the process may be gone.
+//! In-memory kernel in which any step can fail, and after each step of which the process may be
+//! gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -9,7 +10,7 @@ use tortie_ebpf::layout::MapKind;
 use super::edge::{Edge, Kept, Place, Turn, generation_of};
 use super::log::LogSource;
 
-/// What survives a process.
+/// State that survives a process.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     maps: BTreeMap<u32, BTreeMap<u32, Vec<u8>>>,
@@ -19,22 +20,22 @@ pub(super) struct Held {
     next: u32,
     /// The values that were written into maps.
     pub(super) writes: Vec<(MapKind, u32)>,
-    /// How many steps were made.
+    /// Number of steps so far.
     pub(super) steps: usize,
     /// The steps that fail.
     pub(super) fail: BTreeSet<usize>,
     /// The step before which the process ended.
     pub(super) ended_at: Option<usize>,
-    /// Places where a program was attached when all of its generation were.
+    /// Places at which a program has been attached since its generation became complete.
     guarded: BTreeSet<Place>,
-    /// Places where, after some step, no program or one with incomplete maps was attached.
+    /// Places at which, after some step, no program or one with incomplete maps was attached.
     pub(super) open: Vec<String>,
     pub(super) tracks: bool,
-    /// There are no programs at hooks of netfilter.
+    /// Whether the kernel does not support programs at netfilter hooks.
     pub(super) is_old: bool,
-    /// Programs are attached by rules, which stay when a process ends, and when their pins go.
+    /// Whether programs are attached by rules, which outlive the process and their pins.
     pub(super) by_rules: bool,
-    /// How often somebody changed what is attached.
+    /// Number of changes by other processes.
     changes: u32,
 }
 
@@ -61,19 +62,20 @@ impl Held {
         !link.is_detached && (self.by_rules || is_pinned || link.process.strong_count() > 0)
     }
 
-    /// How many programs are attached at a place.
+    /// Returns the number of programs attached at a place.
     pub(super) fn attached(&self, place: Place) -> usize {
         let links = self.links.iter().filter(|(id, link)| link.place == place && self.is_attached(**id, link));
         links.count()
     }
 
-    /// What each attached program of a place enforces, by [`version`](Self::version).
+    /// Returns the [`version`](Self::version) that each attached program of a place enforces.
     pub(super) fn enforced(&self, place: Place) -> Vec<Option<u32>> {
         let links = self.links.iter().filter(|(id, link)| link.place == place && self.is_attached(**id, link));
         links.map(|(_, link)| self.version(&link.maps)).collect()
     }
 
-    /// The number in the block to which the current roots lead, if it is where it should be.
+    /// Returns the number in the block to which the current roots lead, if it is the number of that
+    /// block.
     fn version(&self, maps: &[(MapKind, u32)]) -> Option<u32> {
         let number = |kind: MapKind, index: u32| {
             let (_, map) = maps.iter().find(|(of, _)| *of == kind)?;
@@ -97,14 +99,14 @@ impl Held {
         }
     }
 
-    /// Somebody else detaches a program.
+    /// Detaches a program, as another process.
     pub(super) fn detach(&mut self, place: Place) {
         self.changes += 1;
         self.links.values_mut().filter(|link| link.place == place).for_each(|link| link.is_detached = true);
         self.guarded.remove(&place);
     }
 
-    /// Somebody else writes into all maps of a kind.
+    /// Writes into all maps of a kind, as another process.
     pub(super) fn spoil(&mut self, kind: MapKind) {
         let maps: BTreeSet<u32> = self
             .links
@@ -118,22 +120,22 @@ impl Held {
         }
     }
 
-    /// The numbers of the links that are attached.
+    /// Returns the numbers of the attached links.
     pub(super) fn link_ids(&self) -> Vec<u32> {
         self.links.iter().filter(|(id, link)| self.is_attached(**id, link)).map(|(id, _)| *id).collect()
     }
 
-    /// Somebody else removes the pins of that name.
+    /// Removes the pins of that name, as another process.
     pub(super) fn unpin_name(&mut self, name: &str) {
         self.pins.values_mut().for_each(|pins| drop(pins.remove(name)));
     }
 
-    /// Somebody else has maps of a kind pinned that have one value.
+    /// Replaces the pinned maps of a kind by maps with one value, as another process.
     pub(super) fn shrink(&mut self, kind: MapKind) {
         self.sizes.values_mut().filter(|(of, _)| *of == kind).for_each(|(_, entries)| *entries = 1);
     }
 
-    /// Somebody else removes all pins.
+    /// Removes all pins, as another process.
     pub(super) fn unpin(&mut self) {
         self.pins.clear();
     }
@@ -147,14 +149,14 @@ impl Held {
     }
 }
 
-/// One process on it.
+/// Process that uses the kernel.
 #[derive(Debug)]
 pub(super) struct FakeEdge {
     held: Arc<Mutex<Held>>,
     process: Arc<()>,
-    /// Of which version what it writes into maps is.
+    /// Layout version of the maps that it writes.
     pub(super) layout_version: u32,
-    /// Stands for the settings that programs are made with.
+    /// Stands for the settings of the programs.
     pub(super) settings: &'static str,
 }
 
@@ -191,7 +193,7 @@ pub(super) fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
 impl Edge for FakeEdge {
     type Map = u32;
     type Program = Vec<(MapKind, u32)>;
-    /// Its number; it is attached for as long as somebody has the other part.
+    /// Number of the link, and a handle that keeps it attached.
     type Link = (u32, Arc<()>);
 
     fn lacks_hooks(&mut self) -> io::Result<Option<String>> {
@@ -337,7 +339,7 @@ impl Edge for FakeEdge {
                 .for_each(|link| link.is_detached = true);
             Ok(())
         })?;
-        // One after the other.
+        // One pin at a time.
         loop {
             let is_done = self.step(|held, _| {
                 let Some(names) = held.pins.get_mut(folder) else { return Ok(true) };

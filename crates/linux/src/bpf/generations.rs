@@ -1,11 +1,14 @@
-//! Generations of maps and programs: one is made, filled and attached beside the other before that is detached.
+//! Generations of maps and programs: a new one is made, filled and attached beside the current one
+//! before that is detached.
 //!
-//! Links, programs, maps and what they were made from are pinned in a folder that has the number of their generation. While it is
-//! being attached the folder's name ends in `-new`: what is not complete when a process ends is taken away by the next one, and
-//! so is what a complete one supersedes. Generations take turns in two priorities. While two are attached a packet must be let
-//! through by both, so that nothing opens.
+//! Links, programs, maps and a text that identifies the programs are pinned in a folder named by
+//! the number of their generation. While the generation is being attached, the folder's name ends
+//! in `-new`. If a process ends then, the next one removes the incomplete generation, and also one
+//! that a complete generation supersedes. Generations alternate between two priorities. While two
+//! are attached, both must allow a packet, so that nothing opens.
 //!
-//! A process that finds a generation of the same layout and the same programs goes on with it, and writes what differs.
+//! A process that finds a generation of the same map layout and the same programs takes it over and
+//! writes only the differences.
 
 use std::io;
 
@@ -18,24 +21,24 @@ use super::edge::{Edge, Kept, Place};
 use super::log::LogSource;
 
 const UNFINISHED: &str = "-new";
-/// What programs were made from.
+/// Name of the pinned text that identifies the map layout and the programs.
 const MADE_OF: &str = "made-of";
 
-/// What maps are to hold.
+/// Desired contents of the maps.
 pub(super) trait Contents {
-    /// How many values a map must have.
+    /// Returns the number of values that a map must have.
     fn entries(&self, map: MapKind) -> u32;
-    /// What has changed since the last time, in the order of writing.
+    /// Returns the changes since the last call, in the order of writing.
     fn flush(&mut self) -> Vec<Write>;
-    /// Everything that maps must hold since then, in the order of writing.
+    /// Returns all values as of the last flush, in the order of writing.
     fn all(&self) -> Vec<Write>;
-    /// No packet is at what was in use before the last time.
+    /// Allows reuse of all that was in use before the last flush: no packet uses it any more.
     fn reclaim(&mut self);
-    /// Goes on with maps that another process has written, of whose decisions there are so many values. Nothing may have been
-    /// asked for before.
+    /// Takes over maps that another process has written; `decisions` is the number of values in its
+    /// maps of decisions. Must precede all other calls.
     ///
     /// # Errors
-    /// Why that cannot be done; then nothing is taken over.
+    /// The reason why this is impossible. Nothing is taken over then.
     fn adopt(
         &mut self,
         decisions: u32,
@@ -43,7 +46,7 @@ pub(super) trait Contents {
     ) -> Result<(), AdoptError<io::Error>>;
 }
 
-/// Why this process cannot go on with the programs and maps of a former one.
+/// Reason why this process cannot take over the programs and maps of a former one.
 #[derive(Debug, thiserror::Error)]
 enum TakeOverError {
     #[error(transparent)]
@@ -61,13 +64,13 @@ enum TakeOverError {
     Content(#[from] AdoptError<io::Error>),
 }
 
-/// What could not be done.
+/// Operation that failed, with the error of the kernel.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct EdgeError {
-    /// What it was.
+    /// Description of the operation.
     pub what: String,
-    /// The error of the kernel.
+    /// Error of the kernel.
     #[source]
     pub error: io::Error,
 }
@@ -77,10 +80,10 @@ fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> EdgeError {
     move |error| EdgeError { what, error }
 }
 
-/// What a look at the kernel has found.
+/// Result of a check of the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Repairs {
-    /// What somebody else had done, and was undone.
+    /// Repaired changes of other processes.
     pub things: Vec<String>,
 }
 
@@ -90,25 +93,25 @@ pub(super) struct Generations<E: Edge> {
     edge: E,
     families: Vec<Family>,
     current: Option<Generation<E>>,
-    /// What is in the maps in use is not what it should be.
+    /// Whether the maps in use differ from the desired contents.
     is_spoilt: bool,
-    /// Something that is superseded may still be attached.
+    /// Whether a superseded generation may still be attached.
     has_old: bool,
-    /// Nobody has looked yet for what another process has left.
+    /// Whether generations of a former process have yet to be looked for.
     is_new: bool,
-    /// What [`Edge::changes`] said when links were looked at last.
+    /// Result of [`Edge::changes`] at the last check of the links.
     changes: Option<u32>,
     counts: Counts,
 }
 
-/// What was done in the kernel since the process began.
+/// Totals of operations in the kernel since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// Values of maps that were written.
+    /// Written values of maps.
     pub writes: u64,
-    /// Maps and programs that were made and attached.
+    /// Generations that were made and attached.
     pub built: u64,
-    /// What somebody else had changed, and was put right.
+    /// Repaired changes of other processes.
     pub repairs: u64,
 }
 
@@ -129,7 +132,7 @@ struct Attached<E: Edge> {
 }
 
 impl<E: Edge> Generations<E> {
-    /// Touches nothing yet.
+    /// Creates it without any access to the kernel.
     pub(super) fn new(edge: E, families: Vec<Family>) -> Self {
         Self {
             edge,
@@ -143,19 +146,19 @@ impl<E: Edge> Generations<E> {
         }
     }
 
-    /// Why the kernel can enforce nothing, now and whenever it is tried again; `None` if it can.
+    /// Returns the reason why the kernel can never enforce anything; `None` if it can.
     ///
     /// # Errors
-    /// If that cannot be told.
+    /// If this cannot be determined.
     pub(super) fn lacks_hooks(&mut self) -> Result<Option<String>, EdgeError> {
         self.edge.lacks_hooks().map_err(failed("asking the kernel for programs at hooks of netfilter"))
     }
 
-    /// Has the kernel enforce what is wanted now. After an error it enforces what it did before, and maybe what is wanted
-    /// besides: then a packet must be let through by both.
+    /// Makes the kernel enforce the desired contents. After an error the kernel enforces the former
+    /// contents, and maybe the new ones as well; then both must allow a packet.
     ///
     /// # Errors
-    /// What could not be done.
+    /// The operation that failed.
     pub(super) fn bring(&mut self, contents: &mut impl Contents) -> Result<(), EdgeError> {
         if std::mem::take(&mut self.is_new) {
             match self.adopt(contents) {
@@ -167,7 +170,7 @@ impl<E: Edge> Generations<E> {
             }
         }
         if self.is_spoilt || self.current.is_none() {
-            // Maps that packets meet are not written again.
+            // Maps in use by packets are not written again.
             contents.reclaim();
         }
         let writes = contents.flush();
@@ -178,7 +181,7 @@ impl<E: Edge> Generations<E> {
         {
             let result = current.write(&mut self.edge, &writes);
             self.counts.writes += writes.len() as u64;
-            // What the next flush tells does not include what this one did.
+            // The next flush does not repeat these writes.
             self.is_spoilt = result.is_err();
             result?;
             if !writes.is_empty() {
@@ -197,7 +200,7 @@ impl<E: Edge> Generations<E> {
         Ok(())
     }
 
-    /// What another process has left, if this one can go on with it; none if there is nothing.
+    /// Takes over the newest complete generation of another process; `None` if there is none.
     fn adopt(&mut self, contents: &mut impl Contents) -> Result<Option<Generation<E>>, TakeOverError> {
         let folders = self.edge.folders()?;
         let Some(number) = folders.iter().filter_map(|folder| folder.parse::<u64>().ok()).max() else {
@@ -239,7 +242,7 @@ impl<E: Edge> Generations<E> {
             generation.attached.push(Attached { place, program, link });
         }
         self.edge.track_connections()?;
-        // No packet is at what the former process has replaced.
+        // Afterwards no packet uses values that the former process has replaced.
         self.edge.wait_for_packets()?;
         let of =
             |kind: MapKind| generation.entries.iter().find(|(of, _)| *of == kind).map_or(0, |(_, entries)| *entries);
@@ -255,12 +258,12 @@ impl<E: Edge> Generations<E> {
         self.families.iter().flat_map(|family| Hook::ALL.map(|hook| Place { hook, family: *family })).collect()
     }
 
-    /// Whether the maps in use hold what was wanted when it was last tried.
+    /// Reports whether the maps in use had the desired contents after the last attempt.
     pub(super) fn is_in_force(&self) -> bool {
         self.current.is_some() && !self.is_spoilt
     }
 
-    /// Takes away what is attached besides the newest that is complete. Returns the number of that.
+    /// Detaches all generations but the newest complete one, and returns the number of that one.
     fn remove_others(&mut self) -> Result<Option<u64>, EdgeError> {
         let folders = self.edge.folders().map_err(failed("reading which programs are attached"))?;
         let own = self.current.as_ref().map(|current| current.number);
@@ -284,7 +287,8 @@ impl<E: Edge> Generations<E> {
         self.has_old = true;
         let places = self.places();
         if let Err(error) = generation.keep(&mut self.edge, &places, &unfinished) {
-            // Who is attached already must not keep what the former programs would let through.
+            // Programs that are already attached must not deny packets that the former programs
+            // allow.
             drop(generation);
             let _ = self.edge.remove(&unfinished);
             return Err(error);
@@ -295,11 +299,11 @@ impl<E: Edge> Generations<E> {
         Ok(())
     }
 
-    /// Looks whether programs may have been detached since the last time, as far as somebody else's changes show it, and if so attaches
-    /// them again.
+    /// Checks whether programs may have been detached since the last call, as far as changes of
+    /// other processes indicate it, and attaches them again.
     ///
     /// # Errors
-    /// What could not be done.
+    /// The operation that failed.
     pub(super) fn watch(&mut self) -> Result<Repairs, EdgeError> {
         if self.current.is_none() {
             return Ok(Repairs::default());
@@ -309,21 +313,21 @@ impl<E: Edge> Generations<E> {
             return Ok(Repairs::default());
         }
         let repairs = self.check_links()?;
-        // What comes between is looked at once more.
+        // A change during the check causes another check.
         self.changes = changes;
         Ok(repairs)
     }
 
-    /// Whether others can detach programs, so that it must be looked after.
+    /// Reports whether other processes can detach programs, so that they must be watched.
     pub(super) fn is_watched(&self) -> bool {
         self.changes.is_some()
     }
 
-    /// Looks whether links and maps are as they should be, and puts them right: links that somebody detached are attached again;
-    /// maps that somebody wrote are replaced by the next [`bring`](Self::bring).
+    /// Checks links and maps, and repairs them. Detached links are attached again. Maps that
+    /// another process has written are replaced by the next [`bring`](Self::bring).
     ///
     /// # Errors
-    /// What could not be done.
+    /// The operation that failed.
     pub(super) fn check(&mut self, contents: &impl Contents) -> Result<Repairs, EdgeError> {
         let mut repairs = self.check_links()?;
         let Some(current) = &self.current else { return Ok(repairs) };
@@ -374,7 +378,7 @@ impl<E: Edge> Generations<E> {
         Ok(repairs)
     }
 
-    /// Where the programs in use log; `None` if nobody can read that, or there are none.
+    /// Opens the log of the programs in use; `None` if it cannot be read, or there are no programs.
     ///
     /// # Errors
     /// If it cannot be opened.
@@ -383,17 +387,17 @@ impl<E: Edge> Generations<E> {
         self.edge.open_log(&current.maps).map_err(failed("opening the log of programs"))
     }
 
-    /// What was done in the kernel.
+    /// Returns the totals of operations in the kernel.
     pub(super) fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The number of what is in use; 0 if nothing is.
+    /// Returns the number of the generation in use; 0 if there is none.
     pub(super) fn number(&self) -> u64 {
         self.current.as_ref().map_or(0, |current| current.number)
     }
 
-    /// The value of a map, as the kernel has it.
+    /// Reads a value of a map from the kernel.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -404,7 +408,7 @@ impl<E: Edge> Generations<E> {
 }
 
 impl<E: Edge> Generation<E> {
-    /// Maps of zeros, with room for twice as much as there is.
+    /// Creates maps of zeros, with room for twice the present number of values.
     fn empty(edge: &mut E, number: u64, contents: &impl Contents) -> Result<Self, EdgeError> {
         let room = |kind| match kind {
             MapKind::Current | MapKind::Lost => 1,
@@ -426,10 +430,10 @@ impl<E: Edge> Generation<E> {
         Ok(Self { number, maps, entries, attached: Vec::new(), made_of: String::new() })
     }
 
-    /// Attaches programs, and keeps all of it.
+    /// Attaches the programs, and pins all objects.
     fn keep(&mut self, edge: &mut E, places: &[Place], folder: &str) -> Result<(), EdgeError> {
         self.made_of = edge.made_of(places).map_err(failed("making programs"))?;
-        // Of what has no folder it would not be known that it is not complete.
+        // Pinned first, since a generation without a folder could not be recognized as incomplete.
         edge.keep(folder, MADE_OF, Kept::Text(&self.made_of)).map_err(failed(format!("pinning {MADE_OF}")))?;
         for place in places {
             self.attach(edge, *place, folder)?;
@@ -437,7 +441,7 @@ impl<E: Edge> Generation<E> {
         self.keep_rest(edge, folder, &[MADE_OF.to_owned()]).map(drop)
     }
 
-    /// Keeps maps, programs and what they were made from that are not kept yet; gives their names.
+    /// Pins the maps, programs and the text that are not pinned yet, and returns their names.
     fn keep_rest(&self, edge: &mut E, folder: &str, names: &[String]) -> Result<Vec<String>, EdgeError> {
         let maps = self.maps.iter().map(|(kind, map)| (map_name(*kind), Kept::Map(map)));
         let programs =
@@ -482,7 +486,7 @@ fn program_name(place: Place) -> String {
     format!("program-{place}")
 }
 
-/// Whether what has this name is none of the links.
+/// Reports whether this is the name of a pinned object other than a link.
 fn is_kept_beside(name: &str) -> bool {
     name == MADE_OF || name.starts_with("map-") || name.starts_with("program-")
 }

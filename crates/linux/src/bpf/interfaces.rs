@@ -1,4 +1,4 @@
-//! The network interfaces as those who enforce at them want to be told of them: whole, by their index.
+//! Network interfaces by index, each with its name and all addresses, as enforcement needs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use tortie_dataplane::LinkEvent;
 use tortie_model::InterfaceName;
 
-/// What follows from an event.
+/// Change that follows from an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum InterfaceChange {
-    /// There is one with this index, name and these addresses.
+    /// An interface has this index, name and these addresses.
     Is {
         /// Its index.
         index: u32,
@@ -18,11 +18,11 @@ pub(super) enum InterfaceChange {
         /// Its addresses.
         addresses: Vec<IpAddr>,
     },
-    /// There is none with this index.
+    /// No interface has this index any more.
     Gone(u32),
 }
 
-/// What is known of interfaces.
+/// Known interfaces.
 #[derive(Debug, Default)]
 pub(super) struct Interfaces {
     indices: BTreeMap<InterfaceName, u32>,
@@ -58,7 +58,8 @@ impl Interfaces {
         Some(InterfaceChange::Is { index, name, addresses })
     }
 
-    /// One that was given another name is told by that before its old name is gone.
+    /// Returns the removal of an index unless it is still in use: a renamed interface appears under
+    /// its new name before the old name disappears.
     fn gone(&self, index: u32) -> Option<InterfaceChange> {
         let is_used = self.indices.values().any(|used| *used == index);
         (!is_used).then_some(InterfaceChange::Gone(index))

@@ -25,22 +25,22 @@ use super::log::LogSource;
 use crate::netlink::tracking;
 use crate::placed::placed;
 
-/// Where pinned objects are.
+/// Mount point of the BPF file system, which holds pinned objects.
 const BPF_DIRECTORY: &str = "/sys/fs/bpf";
 const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 const OWN_DIRECTORY: &str = "tortie";
-/// The bytes of what is kept as text.
+/// Size of a pinned text in bytes.
 const TEXT: usize = 256;
-/// How long a program runs at the most, where the kernel does not say when all have ended.
+/// Maximum run time of a program, assumed if the kernel cannot report that all have ended.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The kernel itself.
+/// Maps, programs and links of the running kernel.
 #[derive(Debug)]
 pub struct LinuxEdge {
     directory: PathBuf,
     settings: HookSettings,
     attacher: Attacher,
-    /// Read when it is needed.
+    /// Read when first needed.
     layout: Option<KernelLayout>,
     layout_version: u32,
     netlink_timeout: Duration,
@@ -53,7 +53,7 @@ pub enum LinuxMap {
     Shared(ArrayMap),
     /// With a value for each CPU.
     PerCpu(PerCpuArrayMap),
-    /// No values, but records one behind the other.
+    /// Ring buffer of records.
     Ring(RingBuffer),
 }
 
@@ -84,10 +84,11 @@ impl LinuxMap {
 }
 
 impl LinuxEdge {
-    /// Programs with these settings, attached in this way, or if none is given in the best that the kernel has.
+    /// Uses programs with these settings, attached in the wanted way, or in the best one that the
+    /// kernel supports.
     ///
     /// # Errors
-    /// If the network namespace cannot be told.
+    /// If the network namespace cannot be identified.
     pub fn new(settings: HookSettings, wanted: Option<Attachment>, netlink_timeout: Duration) -> io::Result<Self> {
         Ok(Self {
             directory: own_directory()?,
@@ -99,7 +100,7 @@ impl LinuxEdge {
         })
     }
 
-    /// For maps of these sizes.
+    /// Returns the program of a place for maps of these sizes.
     fn program(&mut self, place: Place, sizes: &MapSizes) -> io::Result<tortie_ebpf::Program> {
         if self.layout.is_none() {
             self.layout = Some(read_layout(self.attacher.attachment()?)?);
@@ -108,7 +109,8 @@ impl LinuxEdge {
         hooks::program(place.hook, place.family, layout, &self.settings, sizes).map_err(io::Error::other)
     }
 
-    /// A path in a folder, which is made, that nothing has.
+    /// Returns a path in a folder, after it has created the folder and removed an existing object
+    /// of that name.
     fn free_path(&self, folder: &str, name: &str) -> io::Result<PathBuf> {
         mount_directory()?;
         make_own_directory(Path::new(BPF_DIRECTORY))?;
@@ -121,7 +123,7 @@ impl LinuxEdge {
         }
     }
 
-    /// As if what is in maps were of another version.
+    /// Pretends that the maps have another layout version.
     #[cfg(test)]
     fn with_layout_version(self, layout_version: u32) -> Self {
         Self { layout_version, ..self }
@@ -134,30 +136,31 @@ fn own_directory() -> io::Result<PathBuf> {
     Ok(Path::new(BPF_DIRECTORY).join(OWN_DIRECTORY).join(namespace.to_string()))
 }
 
-/// Where the running kernel has what programs read, as it says itself.
+/// Returns the offsets of the kernel's data that programs read, from the type information (BTF) of
+/// the running kernel.
 ///
 /// # Errors
-/// If it does not say, or lacks something.
+/// If there is no type information, or it lacks something.
 pub fn read_layout(attachment: Attachment) -> io::Result<KernelLayout> {
     let read = |name: &str| {
         let path = format!("/sys/kernel/btf/{name}");
         fs::read(&path).map_err(placed(path))
     };
     let mut btf = Btf::parse(read("vmlinux")?).map_err(io::Error::other)?;
-    // Part of the kernel, or a module.
+    // Conntrack is a part of the kernel, or a module.
     if let Ok(module) = read("nf_conntrack") {
         btf.add_module(module).map_err(io::Error::other)?;
     }
     KernelLayout::read(attachment, &btf).map_err(io::Error::other)
 }
 
-/// Mounts the file system for pinned objects if nobody has.
+/// Mounts the BPF file system unless it is mounted.
 fn mount_directory() -> io::Result<()> {
     let is_mounted = || -> io::Result<bool> { Ok(statfs(BPF_DIRECTORY)?.f_type.cast_unsigned() == BPF_FS_MAGIC) };
     if is_mounted()? {
         return Ok(());
     }
-    // Two that come at the same time would hide each other's.
+    // Two simultaneous mounts would hide each other's objects.
     let lock = File::open("/sys/fs")?;
     flock(&lock, FlockOperation::LockExclusive)?;
     if is_mounted()? {
@@ -170,7 +173,8 @@ fn mount_directory() -> io::Result<()> {
 /// Makes the agent's directory in the file system for pinned objects, open to its owner only.
 ///
 /// # Errors
-/// If another user owns the directory or can write it: pinned objects there may be forged. A mount of others keeps its mode.
+/// If another user owns the directory or can write to it, since pinned objects there may be forged.
+/// The mode of an existing mount is not changed.
 fn make_own_directory(mount: &Path) -> io::Result<()> {
     let path = mount.join(OWN_DIRECTORY);
     match fs::DirBuilder::new().mode(0o700).create(&path) {
@@ -225,7 +229,7 @@ impl Edge for LinuxEdge {
     fn write(&mut self, map: &LinuxMap, index: u32, value: &[u8]) -> io::Result<()> {
         match map {
             LinuxMap::Shared(map) => map.write(index, value),
-            // What is counted is never set to anything else.
+            // Counters are only ever reset to zero.
             LinuxMap::PerCpu(map) => map.clear(index),
             LinuxMap::Ring(_) => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -285,7 +289,8 @@ impl Edge for LinuxEdge {
     fn made_of(&mut self, places: &[Place]) -> io::Result<String> {
         let mut sha = Sha256::new();
         for place in places {
-            // Maps have other descriptors each time, and may have other sizes.
+            // Left out: the descriptors of the maps, which differ each time, and their sizes, which
+            // may differ.
             sha.update(self.program(*place, &MapSizes::default())?.bytes(|id| i32::try_from(id.0).unwrap_or(-1)));
             sha.update(place.to_string());
         }
@@ -350,7 +355,7 @@ impl Edge for LinuxEdge {
     }
 
     fn folders(&mut self) -> io::Result<Vec<String>> {
-        // Before any object in it is opened.
+        // Checked before any object in it is opened.
         check_own_directory(&Path::new(BPF_DIRECTORY).join(OWN_DIRECTORY))?;
         folders(&self.directory, self.netlink_timeout)
     }
@@ -389,7 +394,7 @@ fn names_in(folder: &Path) -> io::Result<Vec<String>> {
     names.collect()
 }
 
-/// The folders, and the numbers of generations that have none any more.
+/// Returns the folders, and the numbers of attached generations without a folder.
 fn folders(directory: &Path, netlink_timeout: Duration) -> io::Result<Vec<String>> {
     let mut folders = names_in(directory)?;
     let named: Vec<u64> = folders.iter().filter_map(|folder| generation_of(folder)).collect();
@@ -414,11 +419,11 @@ fn remove(directory: &Path, folder: &str, netlink_timeout: Duration) -> io::Resu
     }
 }
 
-/// Detaches all programs of this network namespace, and leaves it to others whether connections are tracked. Says how many sets of
-/// programs there were.
+/// Detaches all programs of this network namespace, and removes the nftables table that enables
+/// connection tracking. Returns the number of generations that were removed.
 ///
 /// # Errors
-/// What could not be removed.
+/// If an object cannot be removed.
 pub fn remove_all(netlink_timeout: Duration) -> io::Result<usize> {
     let directory = own_directory()?;
     let folders = folders(&directory, netlink_timeout)?;
@@ -426,7 +431,7 @@ pub fn remove_all(netlink_timeout: Duration) -> io::Result<usize> {
         remove(&directory, folder, netlink_timeout)?;
     }
     for empty in [directory.as_path(), &Path::new(BPF_DIRECTORY).join(OWN_DIRECTORY)] {
-        // Others may have theirs beside it.
+        // The directory may hold objects of other network namespaces.
         let _ = fs::remove_dir(empty);
     }
     tracking::leave_connections(netlink_timeout).map_err(io::Error::other)?;

@@ -1,4 +1,5 @@
-//! What programs log, on its way from the thread that has them enforce to the one that collects flows.
+//! Log of the programs, which the thread that applies policy passes to the thread that collects
+//! flows.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,58 +11,59 @@ use tortie_ebpf::{DecisionId, LogRecord};
 use tortie_evaluate::Verdict;
 use tortie_flows::{FlowId, Hit};
 
-/// How many packets wait for whoever collects: more than a ring holds. What comes on top is lost and counted.
+/// Maximum number of packets that wait for the collector: more than a ring holds. Further packets
+/// are lost and counted.
 const WAITING: usize = 20_000;
 
-/// Where programs log, and where they count what had no room.
+/// Ring buffer to which programs log, and their counter of lost records.
 #[derive(Debug)]
 pub struct LogSource {
     /// The records.
     pub ring: RingBuffer,
-    /// One value: how many were lost.
+    /// One value: the number of lost records.
     pub lost: ArrayMap,
 }
 
-/// A packet that a program has decided about.
+/// Packet with the decision of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecidedPacket {
     /// The packet.
     pub id: FlowId,
     /// Its length in bytes, with the IP header.
     pub length: u32,
-    /// What decided; `None` for what is denied because it is not known.
+    /// The decision; `None` for packets that are denied as unknown.
     pub by: Option<Arc<Hit>>,
 }
 
-/// What was read at once.
+/// Packets that were read together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decided {
     /// The packets, oldest first.
     pub packets: Vec<DecidedPacket>,
-    /// How many more there were.
+    /// Number of further packets that were lost.
     pub lost: u64,
-    /// How many records were none.
+    /// Number of invalid records.
     pub unreadable: u64,
 }
 
-/// What programs log. Plain data: the thread that has programs enforce says where that is and what numbers of decisions mean, and
-/// the one that collects reads.
+/// Log of the programs. The thread that applies policy sets its source and the meaning of the
+/// numbers of decisions; the thread that collects flows reads it.
 #[derive(Clone, Debug, Default)]
 pub struct PacketLog(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     source: Option<LogSource>,
-    /// How many of the source were lost when that was looked at last.
+    /// The source's counter of lost records when it was last read.
     lost_before: u64,
     decisions: HashMap<DecisionId, Arc<Hit>>,
-    /// What was read before numbers came to mean something else.
+    /// Packets that were read before numbers changed their meaning.
     waiting: Decided,
 }
 
 impl PacketLog {
-    /// Says what numbers of decisions mean from now on. No program may give a packet one of them with its new meaning yet, and none
-    /// with the old one any more.
+    /// Sets the meaning of numbers of decisions. No program may use one of them with its new
+    /// meaning yet, or with its old meaning any more.
     pub(super) fn name(&self, named: impl IntoIterator<Item = (DecisionId, Option<Hit>)>) {
         let mut state = self.lock();
         state.read();
@@ -73,16 +75,16 @@ impl PacketLog {
         }
     }
 
-    /// Says where programs log from now on.
+    /// Sets the source of the log.
     pub(super) fn set_source(&self, source: Option<LogSource>) {
         let mut state = self.lock();
         state.read();
         state.source = source;
-        // What was lost before is nothing that this process could have read.
+        // Earlier losses do not count: this process could not have read these records.
         state.lost_before = state.lost().unwrap_or_default();
     }
 
-    /// Takes what has been logged.
+    /// Returns the packets logged since the last call.
     #[must_use]
     pub fn take(&self) -> Decided {
         let mut state = self.lock();
@@ -90,7 +92,8 @@ impl PacketLog {
         std::mem::take(&mut state.waiting)
     }
 
-    /// What becomes readable when something is logged that had not to be read yet.
+    /// Returns a file descriptor that becomes readable when new packets are logged; `None` without
+    /// a source.
     ///
     /// # Errors
     /// If there are too many file descriptors.
@@ -105,7 +108,7 @@ impl PacketLog {
 }
 
 impl State {
-    /// How many the source has lost so far.
+    /// Returns the number of records that the source has lost so far.
     fn lost(&self) -> Option<u64> {
         let mut value = [0; 8];
         self.source.as_ref()?.lost.read(0, &mut value).ok()?;
@@ -117,7 +120,7 @@ impl State {
         let Self { source: Some(source), lost_before, decisions, waiting } = self else { return };
         let read = source.ring.read(|bytes| match LogRecord::from_bytes(bytes) {
             None => waiting.unreadable += 1,
-            // What was asked next decided.
+            // A later step of the evaluation decided.
             Some(LogRecord { verdict: Verdict::Undecided, .. }) => {}
             Some(_) if waiting.packets.len() >= WAITING => waiting.lost += 1,
             Some(LogRecord { decision, length, packet, icmp_id, .. }) => {
@@ -126,8 +129,8 @@ impl State {
             }
         });
         if let Err(error) = read {
-            // Nothing behind it can be read, until programs are loaded anew.
-            tracing::error!(%error, "the log of eBPF programs cannot be read; flows are told without their decisions");
+            // Later records cannot be read until programs are loaded again.
+            tracing::error!(%error, "the log of eBPF programs cannot be read; flows are reported without their decisions");
             self.source = None;
         }
         if let Some(lost) = lost {

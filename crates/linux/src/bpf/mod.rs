@@ -1,8 +1,8 @@
-//! Policy that eBPF programs at the hooks of netfilter enforce, in place of chains (`BPFEnabled`).
+//! Policy enforcement by eBPF programs at netfilter hooks, in place of chains (`BPFEnabled`).
 //!
-//! What the maps of the programs are to hold is `tortie-ebpf`'s business, and how programs are loaded `tortie-bpf`'s. Here one set
-//! of maps and programs takes the place of another (`generations`), the state of the kernel is checked from time to time, and
-//! whatever goes wrong is tried again while what was in force stays in force.
+//! `tortie-ebpf` defines the contents of the programs' maps, and `tortie-bpf` loads programs. This
+//! module replaces one set of maps and programs by another (`generations`) and checks the state of
+//! the kernel periodically. After an error it retries; meanwhile the former policy stays in force.
 
 mod attach;
 pub mod edge;

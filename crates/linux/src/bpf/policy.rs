@@ -1,4 +1,4 @@
-//! When programs are given what they are to enforce, and what is said of that.
+//! Application of policy to eBPF programs, and its status.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,65 +20,66 @@ use super::log::PacketLog;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
-/// How often it is looked whether somebody may have detached programs, where others can.
+/// Interval of the checks for detached programs, if other processes can detach them.
 const WATCH: Duration = Duration::from_secs(1);
 
-/// How it is with policy that programs enforce.
+/// Status of policy that programs enforce.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyState {
-    /// Whether all that was told is in force.
+    /// Whether all updates are in force.
     pub in_force: bool,
-    /// What is wrong.
+    /// Problems.
     pub problems: Vec<ProgramProblem>,
 }
 
-/// About how many packets something decided.
+/// Number of packets with the same decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecisionCount {
-    /// Packets to endpoints (ingress) or from them (egress); `None` for what is denied because it is not known.
+    /// Packets to endpoints (ingress) or from them (egress); `None` for packets that are denied as
+    /// unknown.
     pub direction: Option<Direction>,
-    /// What is decided.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What decides; `None` for what is denied because it is not known.
+    /// Deciding rule or default; `None` for packets that are denied as unknown.
     pub by: Option<DecidedBy>,
-    /// How many.
+    /// The counts.
     pub counted: CounterRecord,
 }
 
-/// What policy by programs takes of the kernel, and what was done there since the process began.
+/// Use of the kernel by policy in programs, and totals since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PolicyStats {
-    /// Blocks of 1,024 bytes that tables are in.
+    /// Blocks of 1,024 bytes that tables use.
     pub blocks: u64,
-    /// How many there may be.
+    /// Maximum number of blocks.
     pub max_blocks: u64,
-    /// Stretches of addresses that rules tell apart.
+    /// Address ranges that rules distinguish.
     pub addresses: u64,
-    /// The number of the maps and programs in use; 0 if there are none.
+    /// Number of the generation in use; 0 if there is none.
     pub generation: u64,
-    /// Values of maps that were written.
+    /// Written values of maps.
     pub map_writes: u64,
-    /// How often maps and programs were made and attached.
+    /// Generations of maps and programs that were made and attached.
     pub built: u64,
-    /// What somebody else had changed, and was put right.
+    /// Repaired changes of other processes.
     pub repairs: u64,
 }
 
-/// Programs that enforce what they are told.
+/// Programs that enforce the desired state.
 pub trait PolicyPrograms: fmt::Debug + Send {
-    /// Takes a change of what is to be enforced.
+    /// Processes a change of the desired state.
     fn on_update(&mut self, update: &DesiredUpdate);
-    /// Takes a change of a network interface.
+    /// Processes a change of a network interface.
     fn on_link(&mut self, event: &LinkEvent);
-    /// All interfaces that exist have been told.
+    /// Called after all existing interfaces have been passed.
     fn on_links_in_sync(&mut self);
-    /// Has the kernel enforce what was told, as soon as everything has been told once.
+    /// Makes the kernel enforce the desired state, once it has been received completely.
     fn apply(&mut self, now: Duration) -> PolicyState;
-    /// What they take of the kernel.
+    /// Returns the use of the kernel.
     fn stats(&self) -> PolicyStats;
-    /// How long there is nothing to do if nothing is told; never if `None`.
+    /// Returns the time until the next work if there are no updates; `None` if there is none.
     fn next(&self, now: Duration) -> Option<Duration>;
-    /// What has been counted since the programs were attached, for each decision that there is.
+    /// Returns the counts of each decision since the programs were attached.
     ///
     /// # Errors
     /// [`CountsError`].
@@ -97,7 +98,7 @@ pub enum CountsError {
     Read(#[from] EdgeError),
 }
 
-/// Policy by programs, as one dataplane sees it.
+/// Policy in programs, for one dataplane.
 #[derive(Debug)]
 pub struct ProgramPolicy<E: Edge> {
     node: Node,
@@ -105,7 +106,7 @@ pub struct ProgramPolicy<E: Edge> {
     interfaces: Interfaces,
     has_datastore: bool,
     has_links: bool,
-    /// Something was told that is not in force.
+    /// Whether an update is not in force yet.
     is_dirty: bool,
     check_interval: Option<Duration>,
     checked: Option<Duration>,
@@ -113,7 +114,7 @@ pub struct ProgramPolicy<E: Edge> {
     failure: Option<Failure>,
     pause: Duration,
     support: Support,
-    /// What could not be made sense of.
+    /// Error of an update that could not be processed.
     misunderstood: Option<String>,
     problems: Vec<ProgramProblem>,
     /// Policies and profiles that log.
@@ -121,15 +122,15 @@ pub struct ProgramPolicy<E: Edge> {
     log: Option<LogOf>,
 }
 
-/// A log that is wanted.
+/// Reader of the programs' log.
 #[derive(Debug)]
 struct LogOf {
     log: PacketLog,
-    /// Of the maps and programs with this number; 0 for none.
+    /// Number of the generation that is read; 0 for none.
     generation: u64,
-    /// Whether all decisions have been named.
+    /// Whether the meaning of all decisions has been passed.
     is_named: bool,
-    /// Whether all that is decided is wanted, and not only while some rule logs.
+    /// Whether all decisions are logged, and not only while some rule logs.
     wants_all: bool,
 }
 
@@ -138,7 +139,7 @@ struct LogOf {
 enum Support {
     Unasked,
     Full,
-    /// Why it cannot.
+    /// The reason why it cannot.
     Lacking(String),
 }
 
@@ -149,7 +150,8 @@ struct Failure {
 }
 
 impl<E: Edge> ProgramPolicy<E> {
-    /// Touches nothing yet. What is in the kernel is looked at every `check_interval`.
+    /// Creates it without any access to the kernel. The kernel's state is checked every
+    /// `check_interval`.
     pub fn new(settings: NodeSettings, families: Vec<Family>, edge: E, check_interval: Option<Duration>) -> Self {
         Self {
             node: Node::new(settings),
@@ -171,15 +173,16 @@ impl<E: Edge> ProgramPolicy<E> {
         }
     }
 
-    /// Has programs log what they decide while a policy or profile has rules that log, or always if all of it is wanted, and tells
-    /// `log` where they do so and what decisions mean.
+    /// Makes programs log their decisions while a policy or profile has rules that log, or always
+    /// if `wants_all` is set. Passes the source and the meaning of decisions to `log`.
     #[must_use]
     pub fn with_log(mut self, log: PacketLog, wants_all: bool) -> Self {
         self.node.set_logs(wants_all);
         Self { log: Some(LogOf { log, generation: 0, is_named: false, wants_all }), ..self }
     }
 
-    /// Has programs log as long as a policy or profile has rules that do, or says that nothing comes of these.
+    /// Makes programs log while a policy or profile has rules that log. Without a reader of the
+    /// log, warns that these rules have no effect.
     fn note_logging(&mut self, update: &DesiredUpdate) {
         let none = Rules::default();
         let (name, rules) = match update {
@@ -194,7 +197,7 @@ impl<E: Edge> ProgramPolicy<E> {
             self.logging.remove(&name);
         } else if self.logging.insert(name.clone()) && self.log.is_none() {
             tracing::warn!(
-                "{name}: nobody reads here what eBPF programs log: its rules with the action Log do nothing"
+                "{name}: its rules with the action Log have no effect: the log of eBPF programs has no reader here"
             );
         }
         if let Some(log) = &self.log {
@@ -202,13 +205,13 @@ impl<E: Edge> ProgramPolicy<E> {
         }
     }
 
-    /// Has whoever reads the log read that of the programs in use. Policy is in force without it.
+    /// Passes the log of the programs in use to its reader. Policy is in force without it.
     fn follow_log(&mut self) {
         let generation = self.generations.number();
         let Some(log) = self.log.as_mut().filter(|log| log.generation != generation) else { return };
         log.generation = generation;
         log.log.set_source(self.generations.open_log().unwrap_or_else(|error| {
-            tracing::error!(error = %with_causes(&error), "flows are told without what eBPF programs decide");
+            tracing::error!(error = %with_causes(&error), "flows are reported without the decisions of eBPF programs");
             None
         }));
     }
@@ -238,11 +241,12 @@ impl<E: Edge> ProgramPolicy<E> {
             Ok(Repairs::default())
         };
         for thing in repairs?.things {
-            tracing::warn!("{thing}; somebody else has changed it, and it is put right");
+            tracing::warn!("{thing}: changed by another process; repaired");
         }
         if self.is_dirty || self.node.is_settling() || self.failure.is_some() || !self.generations.is_in_force() {
             if let Some(log) = self.log.as_mut().filter(|log| log.generation != 0 && !self.generations.is_in_force()) {
-                // Programs are about to be replaced, and numbers given out again that these still log.
+                // The programs are about to be replaced, and numbers of decisions that they still
+                // log will be reused.
                 log.log.set_source(None);
                 log.generation = 0;
             }
@@ -271,7 +275,7 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
         self.has_datastore |= matches!(update, DesiredUpdate::InSync);
         if let Err(error) = self.node.on_update(update) {
             let error = with_causes(&error);
-            tracing::error!(%error, "policy for eBPF programs cannot be understood");
+            tracing::error!(%error, "policy for eBPF programs cannot be processed");
             self.misunderstood = Some(error);
         }
     }
@@ -319,7 +323,7 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
         }
         let mut problems = self.problems.clone();
         problems.extend(self.failure.as_ref().map(|failure| {
-            problem("policy is not enforced as it should be by eBPF programs; tried again", &with_causes(&failure.why))
+            problem("eBPF programs do not enforce the current policy; tried again", &with_causes(&failure.why))
         }));
         problems.extend(self.misunderstood.as_ref().map(|why| problem("policy for eBPF programs", why)));
         let in_force =
@@ -360,7 +364,7 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
         for number in (0..).take(self.node.tables().decision_extent()) {
             let id = DecisionId::from_cell(number << VERDICT_BITS);
             let (verdict, by) = self.node.decided(id);
-            // 0 stands for what is not known; of the others, those without anything are free.
+            // 0 stands for unknown packets; other numbers without a decision are free.
             if by.is_none() && number != 0 {
                 continue;
             }
@@ -373,11 +377,11 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
     }
 }
 
-/// A node as what maps are to hold.
+/// Node as the source of the maps' contents.
 struct NodeContents<'a> {
     node: &'a mut Node,
     log: Option<&'a mut LogOf>,
-    /// What the last flush had to say, if there was one.
+    /// Problems of the last flush, if there was one.
     problems: Option<Vec<ProgramProblem>>,
 }
 
@@ -386,7 +390,8 @@ impl<'a> NodeContents<'a> {
         Self { node, log, problems: None }
     }
 
-    /// Says what the numbers of decisions mean that are about to be written: packets still have none of them.
+    /// Passes the meaning of the decisions that are about to be written. No packet has their
+    /// numbers yet.
     fn name_decisions(&mut self, writes: &[Write]) {
         let Some(log) = &mut self.log else { return };
         let hit = |number: u32| {
@@ -395,7 +400,7 @@ impl<'a> NodeContents<'a> {
             let verdict = match verdict {
                 Verdict::Allow => tortie_rules::Verdict::Allow,
                 Verdict::Deny => tortie_rules::Verdict::Deny,
-                // What is asked next decides.
+                // The next step of the evaluation decides.
                 Verdict::Undecided => return (id, None),
             };
             let direction = self.node.decided_direction(id);
@@ -405,7 +410,7 @@ impl<'a> NodeContents<'a> {
             let written = writes.iter().filter(|write| write.map == MapKind::Decisions);
             log.log.name(written.map(|write| hit(write.index)));
         } else {
-            // Those that another process has named are not written again.
+            // Decisions of a former process are not written again.
             log.log.name((0..).take(self.node.tables().decision_extent()).map(hit));
         }
     }

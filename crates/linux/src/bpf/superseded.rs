@@ -7,7 +7,7 @@ use tortie_model::with_causes;
 
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// What is to be detached once chains are in force. Until then a packet must be let through by both.
+/// Programs to detach once chains are in force. Until then, both must allow a packet.
 #[derive(Debug)]
 pub struct Superseded {
     netlink_timeout: Duration,
@@ -16,13 +16,13 @@ pub struct Superseded {
 }
 
 impl Superseded {
-    /// Looks for nothing yet.
+    /// Creates it without any access to the kernel.
     #[must_use]
     pub fn new(netlink_timeout: Duration) -> Self {
         Self { netlink_timeout, try_at: Duration::ZERO, failure: None }
     }
 
-    /// Detaches them, if it is time to try. Says whether nothing is left.
+    /// Detaches the programs if an attempt is due. Reports whether none are left.
     pub fn remove(&mut self, now: Duration) -> bool {
         let timeout = self.netlink_timeout;
         self.remove_by(now, || super::remove_all(timeout))
@@ -52,7 +52,7 @@ impl Superseded {
         }
     }
 
-    /// Why they could not be detached yet.
+    /// Returns the reason why they could not be detached yet.
     #[must_use]
     pub fn problem(&self) -> Option<&str> {
         self.failure.as_deref()

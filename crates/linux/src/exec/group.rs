@@ -1,4 +1,5 @@
-//! Programs that lead process groups of their own, so that what they start can be ended with them.
+//! Programs that lead separate process groups, so that the processes that they start can be ended
+//! with them.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,17 +16,17 @@ use rustix::process::{
 
 use crate::stop::poll_for;
 
-/// How often a program is asked whether it has ended where the kernel does not tell (before Linux 5.3).
+/// Polling interval for the end of a program on kernels without pidfd (before Linux 5.3).
 pub(super) const ASK: Duration = Duration::from_millis(10);
-/// How long a killed program is waited for. One that the kernel does not let go of is left behind.
+/// Maximum wait for a killed program. One that survives SIGKILL for longer is abandoned.
 const AFTER_KILL: Duration = Duration::from_secs(2);
-/// How long [`kill_all`] waits for a program that is just being started.
+/// Maximum wait of [`kill_all`] for a program that is being started.
 const BEING_STARTED: Duration = Duration::from_millis(200);
 
-/// The leaders of all groups, none of which has been waited for: their numbers cannot be anybody else's. `None` when the
-/// program is ending at once, and no more are wanted.
+/// Leaders of all groups. None of them has been waited for, so that their process ids cannot have
+/// been reused. `None` once this process ends immediately and starts no more programs.
 static LEADERS: Mutex<Option<Vec<Pid>>> = Mutex::new(Some(Vec::new()));
-/// Those that the kernel did not let go of in time; they are waited for when others are started.
+/// Abandoned programs; they are waited for when others are started.
 static LEFT_BEHIND: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -33,7 +34,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Kills all groups, and lets no more be started, for a program that ends at once. Never waits long.
+/// Kills all groups and prevents further starts, for a process that ends immediately. Never waits
+/// long.
 pub fn kill_all() {
     let patience = Instant::now() + BEING_STARTED;
     let mut leaders = loop {
@@ -45,15 +47,15 @@ pub fn kill_all() {
         }
     };
     for leader in leaders.take().unwrap_or_default() {
-        // It may have ended by itself.
+        // The group may have ended by itself.
         let _ = kill_process_group(leader, Signal::KILL);
     }
 }
 
-/// A program that has been started, and what it has started itself. Dropping this kills all of them.
+/// Started program with the processes that it has started itself. Dropping this kills all of them.
 #[derive(Debug)]
 pub struct Group {
-    /// `None` when it has been waited for.
+    /// `None` once it has been waited for.
     child: Option<Child>,
     leader: Pid,
     /// Becomes readable when the leader has ended.
@@ -61,7 +63,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Starts a program. Its pipes are left to the caller, who takes them from [`Group::child`].
+    /// Starts a program. The caller takes its pipes from [`Group::child`].
     ///
     /// # Errors
     /// If it cannot be started, or this process is ending.
@@ -75,24 +77,25 @@ impl Group {
         Ok(Self { child: Some(child), leader, end: pidfd_open(leader, PidfdFlags::empty()).ok() })
     }
 
-    /// The leader; `None` if it has been waited for.
+    /// Returns the leader; `None` if it has been waited for.
     pub fn child(&mut self) -> Option<&mut Child> {
         self.child.as_mut()
     }
 
-    /// What becomes readable when the leader has ended. Without it, [`Group::has_ended`] must be asked.
+    /// Returns a file descriptor that becomes readable when the leader has ended. If there is none,
+    /// the caller has to poll [`Group::has_ended`].
     pub fn end_descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.end.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether the leader has ended, which leaves its number reserved.
+    /// Reports whether the leader has ended. Its process id stays reserved.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         self.child.is_none() || !matches!(waitid(WaitId::Pid(self.leader), options), Ok(None))
     }
 
-    /// Whether the leader ends within this time.
+    /// Waits for this time at most, and reports whether the leader has ended.
     #[expect(clippy::must_use_candidate, reason = "it is called to wait")]
     pub fn ends_within(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
@@ -112,7 +115,7 @@ impl Group {
         true
     }
 
-    /// Sends a signal to all of them.
+    /// Sends a signal to all processes of the group.
     pub fn signal(&self, signal: Signal) {
         if self.child.is_some() {
             // They may have ended by themselves.
@@ -127,7 +130,8 @@ impl Group {
         }
     }
 
-    /// Waits for the leader, which should have ended, and tells how it did. What else is in the group stays.
+    /// Waits for the leader, which should have ended, and returns its exit status. Other processes
+    /// of the group stay.
     ///
     /// # Errors
     /// If it was waited for before.
@@ -137,7 +141,8 @@ impl Group {
         child.wait()
     }
 
-    /// Must come before the leader is waited for, since then its number may become another's.
+    /// Removes the leader from the list. Must precede the wait for the leader, since its process id
+    /// may be reused afterwards.
     fn unlist(&self) {
         if let Some(leaders) = lock(&LEADERS).as_mut() {
             leaders.retain(|leader| *leader != self.leader);
@@ -152,10 +157,10 @@ impl Drop for Group {
         let Some(mut child) = self.child.take() else { return };
         self.unlist();
         if ended {
-            // It was killed; how it ended is no news.
+            // It was killed, so its exit status is of no interest.
             let _ = child.wait();
         } else {
-            tracing::error!(process = self.leader.as_raw_nonzero(), "a killed program does not end; leaving it behind");
+            tracing::error!(process = self.leader.as_raw_nonzero(), "a program survived SIGKILL; abandoning it");
             lock(&LEFT_BEHIND).push(child);
         }
     }

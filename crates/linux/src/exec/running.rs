@@ -1,4 +1,4 @@
-//! One program from its start to its end.
+//! Execution of one program from its start to its end.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,25 +13,25 @@ use super::group::{ASK, Group};
 use super::{ExecError, Finished, Job, Patience, count_start};
 use crate::stop::poll_for;
 
-/// How much is read of a program before others have their turn.
+/// Maximum number of bytes read from a program before the others' turn.
 const PORTION: u64 = 1 << 20;
-/// How much of a program's standard error is kept.
+/// Maximum size of the kept standard error in bytes.
 const MAX_STDERR: usize = 64 << 10;
 
-/// A program that runs. Dropping it kills it.
+/// Running program. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct Running<'j> {
     job: &'j Job,
     patience: Patience,
     group: Group,
     stdin: Option<ChildStdin>,
-    /// What it has not been fed yet.
+    /// Input that has not been written yet.
     input: &'j [u8],
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
     output: Vec<u8>,
     errors: Vec<u8>,
-    /// The leader has ended.
+    /// Whether the leader has ended.
     has_ended: bool,
     deadline: Instant,
     stage: Stage,
@@ -40,9 +40,9 @@ pub(super) struct Running<'j> {
 #[derive(Debug)]
 enum Stage {
     Working,
-    /// This program is to end, so it should soon.
+    /// This process is to end, so the program should end soon.
     Hurried,
-    /// It was asked to end, for this reason.
+    /// The program was asked to end, for this reason.
     Asked(Option<ExecError>),
 }
 
@@ -80,7 +80,7 @@ impl<'j> Running<'j> {
         })
     }
 
-    /// This program is to end.
+    /// Shortens the deadline, because this process is to end.
     pub(super) fn hurry(&mut self) {
         if matches!(self.stage, Stage::Working) {
             self.stage = Stage::Hurried;
@@ -88,14 +88,15 @@ impl<'j> Running<'j> {
         }
     }
 
-    /// It cannot be waited for.
+    /// Ends the program with this error, because it cannot be waited for.
     pub(super) fn give_up(&mut self, error: &io::Error) {
         let error = io::Error::new(error.kind(), error.to_string());
         self.stage = Stage::Asked(Some(ExecError::Broken { program: self.job.program.clone(), error }));
         self.deadline = Instant::now();
     }
 
-    /// Does what can be done without waiting. Returns what became of the program when it is over.
+    /// Does all that is possible without waiting. Returns the result of the program when it is
+    /// over.
     pub(super) fn step(&mut self, now: Instant) -> Option<Result<Finished, ExecError>> {
         let job = self.job;
         let program = || job.program.clone();
@@ -107,13 +108,13 @@ impl<'j> Running<'j> {
         }
         if !self.has_ended && self.group.has_ended() {
             self.has_ended = true;
-            // Nobody is left to read.
+            // The reader is gone.
             self.stdin = None;
             self.deadline = self.deadline.min(now + self.patience.ended);
         }
         let is_late = now >= self.deadline;
         if let Stage::Asked(why) = &mut self.stage {
-            // Whoever did not do as it was asked is killed as this is dropped.
+            // A program that did not end when asked is killed when this is dropped.
             return if self.has_ended || is_late { why.take().map(Err) } else { None };
         }
         if self.has_ended {
@@ -148,7 +149,7 @@ impl<'j> Running<'j> {
         }
     }
 
-    /// Feeds and reads as much as is possible now.
+    /// Writes input and reads output as far as possible without waiting.
     fn transfer(&mut self) -> io::Result<()> {
         if let Some(stdin) = &mut self.stdin
             && feed(stdin, &mut self.input)?
@@ -172,7 +173,7 @@ impl<'j> Running<'j> {
         Ok(())
     }
 
-    /// What may happen next, and until when it is waited for.
+    /// Returns the events to wait for, and the latest time of the next step.
     fn awaited(&self) -> (impl Iterator<Item = PollFd<'_>>, Instant) {
         let end = self.group.end_descriptor().filter(|_| !self.has_ended);
         let descriptors = [
@@ -206,7 +207,7 @@ pub(super) fn wait<'r, 'j: 'r>(
     }
 }
 
-/// Writes as much as the pipe takes; says whether there is no more to write, or nobody to read it.
+/// Writes as much as the pipe accepts. Returns true if all is written, or the reader is gone.
 fn feed(pipe: &mut ChildStdin, input: &mut &[u8]) -> io::Result<bool> {
     loop {
         if input.is_empty() {
@@ -216,14 +217,14 @@ fn feed(pipe: &mut ChildStdin, input: &mut &[u8]) -> io::Result<bool> {
             Ok(written) => *input = input.get(written..).unwrap_or_default(),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // A program may end before it has read everything; its exit status tells why.
+            // A program may end before it has read everything; its exit status explains why.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(true),
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Reads what there is, within reason; says whether that was the last.
+/// Reads the available output up to a limit. Returns true at its end.
 fn take(pipe: &mut impl Read, into: &mut Vec<u8>) -> io::Result<bool> {
     match pipe.take(PORTION).read_to_end(into) {
         Ok(read) => Ok(u64::try_from(read).is_ok_and(|read| read < PORTION)),

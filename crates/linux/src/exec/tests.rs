@@ -30,12 +30,12 @@ fn run(job: &Job) -> Result<Finished, ExecError> {
     Runner::default().with_patience(quick()).run(job)
 }
 
-/// The processes whose numbers a script has written into a file.
+/// Returns the processes whose ids a script has written into a file.
 fn written(file: &Path) -> Vec<String> {
     fs::read_to_string(file).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
 }
 
-/// Whether a process runs; one that only waits to be asked how it ended does not.
+/// Reports whether a process runs; a zombie does not.
 fn is_alive(process: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
@@ -79,7 +79,7 @@ fn results_come_in_the_order_of_the_jobs() {
 fn a_program_that_hangs_is_killed_with_all_that_it_started_and_others_are_not() {
     let folder = tempfile::tempdir().unwrap();
     let pids = folder.path().join("pids");
-    // Neither heeds a polite request, and the child holds the pipes.
+    // Both ignore SIGTERM, and the child keeps the pipes open.
     let hang = format!("trap '' TERM; sleep 300 & echo $$ $! >{}; wait", pids.display());
     let begin = Instant::now();
     let results = Runner::default().with_patience(quick()).run_all(&[

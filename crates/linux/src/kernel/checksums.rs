@@ -1,4 +1,4 @@
-//! Checksums that kernels get wrong if they leave them to a tunnel's device.
+//! Checksums that some kernels compute wrongly if they offload them to a tunnel device.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use tortie_model::{Cause, InterfaceName};
 use crate::exec::{ExecError, Finished, Job};
 use crate::netlink::NetlinkError;
 
-/// The last kernel that the original takes for broken, and any of an unknown version
+/// Last kernel version that Felix considers broken, like any unknown version
 /// (`ChecksumOffloadBroken` in `felix/environment/feature_detect_linux.go`).
 const LAST_BROKEN: Version = Version(5, 7, 0);
-/// What `FeatureDetectOverride` calls it.
+/// Name in `FeatureDetectOverride`.
 const NAME: &str = "ChecksumOffloadBroken";
 
-/// What a piece of `FeatureDetectOverride` says of it, if it is about that.
+/// Returns the value in a part of `FeatureDetectOverride`, if the part is about checksums.
 pub(super) fn overridden(piece: &str) -> Option<bool> {
     let (_, value) = piece.split_once('=').filter(|(name, _)| name.trim() == NAME)?;
     tortie_iptables::parse_override(value)
 }
 
-/// Whether the kernel that this is computes wrong checksums of packets through tunnels, if it leaves them to the tunnel's device, with
-/// what `FeatureDetectOverride` says of that.
+/// Reports whether the running kernel computes wrong checksums of packets through tunnels if it
+/// offloads them to the tunnel device. `FeatureDetectOverride` takes precedence.
 #[must_use]
 pub fn checksum_offload_broken(overrides: &str) -> bool {
     let kernel = std::fs::read_to_string("/proc/version").unwrap_or_default();
@@ -35,8 +35,8 @@ fn is_broken(kernel: Option<Version>, overrides: &str) -> bool {
     last.unwrap_or_else(|| kernel.is_none_or(|kernel| kernel <= LAST_BROKEN))
 }
 
-/// Has checksums computed before the device gets packets: as `netlink` does, or, where the kernel has no such interface, with the
-/// `ethtool` program.
+/// Disables checksum offload of a device: by `netlink`, or, if the kernel has no such interface,
+/// with the `ethtool` program.
 pub(super) fn disable_offload(
     device: InterfaceName,
     limit: Duration,

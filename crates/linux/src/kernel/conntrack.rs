@@ -1,4 +1,4 @@
-//! Forgetting connections, with the `conntrack` program (`felix/conntrack/conntrack.go`).
+//! Deletion of conntrack entries with the `conntrack` program (`felix/conntrack/conntrack.go`).
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,20 +8,21 @@ use tortie_model::Cause;
 
 use crate::exec::{ExecError, Finished, Job};
 
-/// The program fails at random now and then.
+/// Maximum number of attempts; the program fails at random occasionally.
 const ATTEMPTS: usize = 4;
 
-/// Where a workload's address may be in a connection: as the one who opened it, or as the one who answers, after
-/// address translation.
+/// Possible positions of a workload's address in a conntrack entry: source of the original
+/// direction, or source of the replies, after address translation.
 const DIRECTIONS: [&str; 2] = ["--orig-src", "--reply-src"];
 
-/// The words of the program.
+/// Returns an error with the program's message.
 fn failure(job: &Job, finished: &Finished) -> KernelError {
     let said = String::from_utf8_lossy(&finished.stderr);
     KernelError::Failed(format!("conntrack {}: {}: {}", job.args.join(" "), finished.status, said.trim()).into())
 }
 
-/// Forgets all connections that come from this address, or whose replies do. Tries both even if one fails.
+/// Deletes all conntrack entries of connections from this address, or whose replies come from it.
+/// Tries both even if one fails.
 pub(super) fn flush(
     address: IpAddr,
     limit: Duration,

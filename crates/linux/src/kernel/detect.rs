@@ -1,4 +1,4 @@
-//! Which iptables is in use on this machine, and what it and the kernel can do.
+//! Detection of the iptables implementation in use, and of the features of iptables and the kernel.
 
 use std::path::Path;
 
@@ -11,27 +11,28 @@ use tortie_model::{Family, with_causes};
 use super::{TimeLimits, checksums};
 use crate::exec::{self, ExecError, Finished, Job, Runner};
 
-/// What was found out about iptables.
+/// Detected setup of iptables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IptablesSetup {
-    /// The implementation to use.
+    /// Implementation to use.
     pub backend: Backend,
-    /// The implementation that others seem to use. If it is not [`backend`](Self::backend), somebody chose wrongly.
+    /// Implementation that other programs seem to use. A difference from [`backend`](Self::backend)
+    /// indicates a wrong choice on one side.
     pub detected: Backend,
     /// Its programs for IPv4.
     pub programs_v4: Programs,
     /// Its programs for IPv6.
     pub programs_v6: Programs,
-    /// What iptables and the kernel can do.
+    /// Features of iptables and the kernel.
     pub features: Features,
-    /// Where rules of an earlier run with the other implementation may have been left.
+    /// Implementations in which rules of an earlier run may be left, by family.
     pub sweep: Vec<(Family, Backend)>,
-    /// Pieces of `FeatureDetectOverride` that mean nothing here.
+    /// Parts of `FeatureDetectOverride` without a meaning here.
     pub unused_overrides: Vec<String>,
 }
 
 impl IptablesSetup {
-    /// Puts what was found out into a dataplane's configuration.
+    /// Copies the setup into a dataplane's configuration.
     pub fn apply_to(&self, config: &mut IptablesConfig) {
         config.backend = self.backend;
         config.programs_v4 = self.programs_v4.clone();
@@ -41,7 +42,7 @@ impl IptablesSetup {
     }
 }
 
-/// Why iptables cannot be used.
+/// Reason why iptables cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DetectError {
@@ -56,27 +57,28 @@ pub enum DetectError {
     },
 }
 
-/// What to go on with.
+/// Result of the detection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Detected {
-    /// What can be used.
+    /// Setup to use.
     pub setup: IptablesSetup,
-    /// Why what was wanted cannot.
+    /// Reason why the wanted implementation is not used, if another one is.
     pub instead_of: Option<DetectError>,
 }
 
-/// Finds out about iptables (`felix/environment/feature_detect_linux.go`).
+/// Detects the implementation and the features of iptables
+/// (`felix/environment/feature_detect_linux.go`).
 ///
-/// `wanted` is `IptablesBackend` unless that is `Auto`; `families` are those that will be enforced in; `overrides` is
-/// `FeatureDetectOverride`, `Name=bool,…`. Has the installed `iptables-save` programs run by `runner`; does not load the
-/// legacy modules into the kernel.
+/// `wanted` is `IptablesBackend` unless that is `Auto`. `families` are the families in which policy
+/// is enforced. `overrides` is `FeatureDetectOverride`, `Name=bool,…`. `runner` runs the installed
+/// `iptables-save` programs. The legacy modules are not loaded into the kernel.
 ///
-/// If the programs of a family are not installed, the `previous` setup goes on; its rules are in force. Without one, the
-/// other implementation will do, which enforces as well.
+/// If the programs of a family are not installed, the `previous` setup stays in use, since its
+/// rules are in force. Without one, the other implementation is used, which enforces as well.
 ///
 /// # Errors
-/// If there is no other, either.
+/// If the other implementation is missing, too.
 pub fn detect(
     runner: &Runner,
     wanted: Option<Backend>,
@@ -124,7 +126,7 @@ fn setup(
     let programs = |family| {
         let found = Programs::find(backend, family, |program| machine.is_installed(program));
         match found {
-            // What is not enforced in is never run.
+            // Programs of other families are never run.
             Err(_) if !families.contains(&family) => Ok(Programs::specific(backend, family)),
             found => found.map_err(|missing| DetectError::Missing { backend, missing }),
         }
@@ -133,7 +135,7 @@ fn setup(
     let kernel = Version::find_in(&kernel);
     let mut features = Features::detect(Version::find_in(iptables), kernel);
     let unused = features.apply_overrides(overrides).into_iter();
-    // What is said of checksums is for tunnels.
+    // The override of checksums is used for tunnels.
     let unused_overrides = unused.filter(|piece| checksums::overridden(piece).is_none()).map(str::to_owned).collect();
     let sweep = families
         .iter()
@@ -150,16 +152,16 @@ fn setup(
     })
 }
 
-/// What detection asks of a machine.
+/// Properties of a machine that the detection queries.
 trait Probed {
     fn is_installed(&self, program: &str) -> bool;
-    /// Whether the legacy modules are loaded.
+    /// Reports whether the legacy modules are loaded.
     fn has_legacy_tables(&self, family: Family) -> bool;
-    /// What programs write to their standard output; nothing if they fail.
+    /// Returns the standard output of programs; empty for those that fail.
     fn outputs(&self, programs: &[(String, &[&str])]) -> Vec<Vec<u8>>;
 }
 
-/// The machine that this process runs on.
+/// Machine on which this process runs.
 struct Machine<'r> {
     runner: &'r Runner,
     limits: TimeLimits,
@@ -191,11 +193,11 @@ impl Probed for Machine<'_> {
         let stdout = |result: Result<Finished, ExecError>| match result {
             Ok(finished) => finished.status.success().then_some(finished.stdout),
             Err(error @ (ExecError::Start { .. } | ExecError::Stopping { .. })) => {
-                tracing::debug!(error = %with_causes(&error), "finding out about iptables");
+                tracing::debug!(error = %with_causes(&error), "detecting iptables");
                 None
             }
             Err(error) => {
-                tracing::warn!(error = %with_causes(&error), "finding out about iptables without what it prints");
+                tracing::warn!(error = %with_causes(&error), "detecting iptables without the output of its programs");
                 None
             }
         };
@@ -203,7 +205,8 @@ impl Probed for Machine<'_> {
     }
 }
 
-/// The save programs of an implementation for IPv4 and IPv6, those left out that must not be run.
+/// Returns the save programs of an implementation for IPv4 and IPv6, without those that must not be
+/// run.
 fn save_programs(machine: &impl Probed, backend: Backend) -> [Option<String>; 2] {
     Family::ALL.map(|family| {
         // Listing legacy tables would load their modules.
@@ -214,7 +217,7 @@ fn save_programs(machine: &impl Probed, backend: Backend) -> [Option<String>; 2]
     })
 }
 
-/// Output of the save programs of these implementations.
+/// Returns the output of the save programs of these implementations.
 fn listings<const N: usize>(
     machine: &impl Probed,
     backends: [Backend; N],
@@ -230,10 +233,12 @@ fn texts(outputs: &[Vec<u8>; 2]) -> [&[u8]; 2] {
     outputs.each_ref().map(Vec::as_slice)
 }
 
-/// `installed` is what the host's `iptables` is, if it says so.
+/// Returns the implementation that other programs seem to use. `installed` is that of the host's
+/// `iptables`, if it states one.
 ///
-/// All rules of a node may be very many, so they are listed only if the answer depends on how many there are, and those of
-/// the implementation with more rules in its mangle table only if these are not enough to decide.
+/// A node may have very many rules. They are all listed only if the answer depends on their number.
+/// Those of the implementation with more rules in its mangle table are listed only if the other
+/// listing does not decide.
 fn detect_in_use(machine: &impl Probed, installed: Option<Backend>) -> Backend {
     let [nft, legacy] = listings(machine, [Backend::Nft, Backend::Legacy], &["-t", "mangle"]);
     let (nft_mangle, legacy_mangle) = (texts(&nft), texts(&legacy));
@@ -244,7 +249,7 @@ fn detect_in_use(machine: &impl Probed, installed: Option<Backend>) -> Backend {
     if if_nft_had_more == if_legacy_had_more {
         return if_nft_had_more;
     }
-    // The rules of the mangle table are a part of all.
+    // The rules of the mangle table are a part of all rules.
     let by_mangle = detect_backend(&BackendProbe { nft_all: nft_mangle, legacy_all: legacy_mangle, ..probe });
     let other = match by_mangle {
         Backend::Nft => Backend::Legacy,

@@ -1,14 +1,14 @@
-//! How long programs may take.
+//! Time limits of programs.
 
 use std::time::Duration;
 
-/// How long each kind of program may take before it is killed and counts as failed.
+/// Time limit for each kind of program, after which it is killed and counts as failed.
 ///
-/// Restore programs wait up to 10 s for the lock of iptables before they begin, so that nothing that reads or writes
-/// tables or sets may be given less. There is no parameter for these.
+/// Restore programs wait up to 10 s for the iptables lock before they begin. Programs that read or
+/// write tables or sets must have more time than that. There is no parameter for these limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeLimits {
-    /// The save and restore programs of iptables; 60 s.
+    /// `iptables` save and restore programs; 60 s.
     pub tables: Duration,
     /// `ipset`; 60 s.
     pub sets: Duration,
@@ -30,7 +30,7 @@ impl Default for TimeLimits {
 }
 
 impl TimeLimits {
-    /// The limit for a program of the dataplane.
+    /// Returns the limit for a program of the dataplane.
     pub(super) fn of(&self, program: &str) -> Duration {
         match program {
             "ipset" => self.sets,

@@ -1,5 +1,5 @@
-//! The Linux kernel as the dataplane sees it: [`LinuxKernel`], and what [`detect`](fn@detect) finds out about iptables before a
-//! dataplane is set up.
+//! Linux kernel behind the dataplane: [`LinuxKernel`], and the detection of iptables
+//! ([`detect`](fn@detect)) before a dataplane is set up.
 
 mod checksums;
 mod conntrack;
@@ -33,7 +33,8 @@ use crate::netlink::{Netlink, NetlinkError, Nftables, WireguardNetlink, ethtool}
 use responder::Responder;
 use sysctl::SysctlTree;
 
-/// Durations of calls of one kind that are kept until they are taken; a caller may never take them.
+/// Maximum number of durations of one kind that are kept until they are taken; a caller may never
+/// take them.
 const KEPT_TIMES: usize = 1000;
 
 /// The kernel behind the network namespace of the thread that uses it.
@@ -55,21 +56,22 @@ pub struct LinuxKernel {
     runner: Runner,
     limits: TimeLimits,
     netlink_timeout: Duration,
-    /// Opened when needed, and again after anything but a refusal.
+    /// Opened when needed, and again after any error but a refusal.
     netlink: Option<Netlink>,
     /// The same for `WireGuard`.
     wireguard: Option<WireguardNetlink>,
-    /// The same for nftables, and why it could not be asked the last time.
+    /// The same for nftables, with the error of the last query of the generation.
     nftables: Option<Nftables>,
     nftables_failure: Option<String>,
-    /// There once something is answered for.
+    /// Started with the first address to answer for.
     responder: Option<Responder>,
     sysctls: SysctlTree,
     times: CallTimes,
 }
 
 impl LinuxKernel {
-    /// Opens nothing yet. The kernel must answer within `netlink_timeout` (`NetlinkTimeoutSecs`).
+    /// Creates it without opening anything. The kernel must answer within `netlink_timeout`
+    /// (`NetlinkTimeoutSecs`).
     #[must_use]
     pub fn new(netlink_timeout: Duration) -> Self {
         Self {
@@ -87,19 +89,19 @@ impl LinuxKernel {
         }
     }
 
-    /// With programs run by this runner, whose wish to stop ends everything that takes time.
+    /// Uses this runner, whose stop request ends all waits.
     #[must_use]
     pub fn with_runner(self, runner: Runner) -> Self {
         Self { runner, ..self }
     }
 
-    /// With the settings in this directory instead of `/proc/sys`.
+    /// Uses the settings in this directory instead of `/proc/sys`.
     #[must_use]
     pub fn with_sysctls(self, directory: PathBuf) -> Self {
         Self { sysctls: SysctlTree::new(directory), ..self }
     }
 
-    /// With other limits than usual to how long programs may take.
+    /// Uses other time limits for programs than the default.
     #[must_use]
     pub fn with_limits(self, limits: TimeLimits) -> Self {
         Self { limits, ..self }
@@ -113,7 +115,7 @@ impl LinuxKernel {
         result
     }
 
-    /// The same, and keeps the duration among those of its kind.
+    /// Keeps the duration that the call adds to the total, among those of its kind.
     fn timed_as<T>(
         &mut self,
         kind: impl FnOnce(&mut CallTimes) -> &mut Vec<Duration>,
@@ -136,7 +138,8 @@ impl LinuxKernel {
                 None => Netlink::open(kernel.netlink_timeout).map_err(kernel_error)?,
             };
             let result = ask(&mut netlink);
-            // After a refusal the socket is as good as before; after anything else answers may still be on their way.
+            // After a refusal the socket is still usable; after any other error answers may still
+            // arrive.
             if matches!(result, Ok(_) | Err(NetlinkError::Refused { .. })) {
                 kernel.netlink = Some(netlink);
             }
@@ -154,7 +157,7 @@ impl LinuxKernel {
         self.timed(|kernel| {
             let mut nftables = kernel.nftables.take().map_or_else(|| Nftables::open(kernel.netlink_timeout), Ok)?;
             let answer = ask(&mut nftables)?;
-            // After a failure an answer may still be on its way.
+            // Not kept after a failure, since an answer may still arrive.
             kernel.nftables = Some(nftables);
             Ok(answer)
         })
@@ -181,7 +184,8 @@ impl LinuxKernel {
         })
     }
 
-    /// Does something with an address and the Ethernet address of its interface, which is asked for unless it is in `macs`.
+    /// Calls `act` with an address and the Ethernet address of its interface, which is queried
+    /// unless `macs` has it.
     fn with_responder(
         &mut self,
         macs: &mut BTreeMap<u32, Result<Option<Mac>, KernelError>>,
@@ -200,7 +204,7 @@ impl LinuxKernel {
         })
     }
 
-    /// The outcomes of so many changes that go to the kernel together.
+    /// Returns the outcomes of `count` changes that go to the kernel together.
     fn change_all(
         &mut self,
         count: usize,
@@ -291,7 +295,7 @@ impl Netfilter for LinuxKernel {
             Err(error) => {
                 let error = with_causes(&error);
                 if self.nftables_failure.as_ref() != Some(&error) {
-                    tracing::warn!(%error, "nftables does not tell its generation; tables are read whenever they are checked");
+                    tracing::warn!(%error, "nftables does not report its generation; tables are read at every check");
                     self.nftables_failure = Some(error);
                 }
                 None
@@ -317,7 +321,7 @@ impl Netfilter for LinuxKernel {
             let opened = kernel.nftables.take().map_or_else(|| Nftables::open(kernel.netlink_timeout), Ok);
             let mut nftables = opened.map_err(failed)?;
             let result = nftables.commit(transaction);
-            // After anything but an answer there may be one on its way.
+            // Without an answer, one may still arrive.
             if !matches!(result, Err(CommitError::Failed(_))) {
                 kernel.nftables = Some(nftables);
             }

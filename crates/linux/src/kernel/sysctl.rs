@@ -18,16 +18,16 @@ impl SysctlTree {
         Self { root }
     }
 
-    /// The value without the line end.
+    /// Returns the value without the line end.
     pub(super) fn read(&self, path: &SysctlPath) -> Result<String, KernelError> {
         let mut value = fs::read_to_string(self.file(path)).map_err(kernel_error)?;
         value.truncate(value.trim_end_matches('\n').len());
         Ok(value)
     }
 
-    /// Writes an existing setting, in one piece; does nothing if it has the value already.
+    /// Writes an existing setting, in one piece, unless it already has the value.
     pub(super) fn write(&self, path: &SysctlPath, value: &str) -> Result<(), KernelError> {
-        // Some settings may be written but not read; that is no reason not to write them.
+        // Some settings can be written but not read; these are always written.
         if self.read(path).is_ok_and(|current| current == value) {
             return Ok(());
         }
@@ -46,7 +46,7 @@ impl SysctlTree {
 
 fn kernel_error(error: io::Error) -> KernelError {
     match error.kind() {
-        // The directory of an interface goes with the interface.
+        // The directory of an interface disappears with the interface.
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => KernelError::NotFound,
         _ => KernelError::Failed(Cause::new(error)),
     }

@@ -1,4 +1,4 @@
-//! Threads that handle what a device receives.
+//! Threads that process the received packets of a device.
 
 use std::fs;
 use std::io;
@@ -7,14 +7,14 @@ use std::path::Path;
 use tortie_dataplane::KernelError;
 use tortie_model::{Cause, InterfaceName};
 
-/// Switches the threads of a device on or off; `devices` is where the kernel shows all of them.
+/// Enables or disables the threads of a device; `devices` is the directory of all devices in sysfs.
 pub(super) fn set(devices: &Path, device: InterfaceName, is_threaded: bool) -> Result<(), KernelError> {
     let name = device.as_str();
     if matches!(name, "." | "..") {
         return Err(KernelError::NotFound);
     }
     let path = devices.join(name).join("threaded");
-    // Not created where there is none.
+    // A missing file is not created.
     let file = fs::OpenOptions::new().write(true).open(path);
     let value = if is_threaded { "1" } else { "0" };
     match file.and_then(|mut file| io::Write::write_all(&mut file, value.as_bytes())) {

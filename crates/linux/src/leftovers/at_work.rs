@@ -1,13 +1,13 @@
-//! Whether Felix's eBPF mode is at work, and not only left over.
+//! Check whether Felix's eBPF mode is running, and not only its objects are left.
 
 use std::fs;
 use std::path::Path;
 
-/// The names of Felix's processes (`calico-node -felix`, `calico-felix`).
+/// Names of Felix's processes (`calico-node -felix`, `calico-felix`).
 const PROCESSES: [&str; 2] = ["calico-node", "calico-felix"];
 
-/// Why eBPF programs must not be used beside those of Felix: a process of Felix on this machine holds maps open, so that it puts back
-/// what is removed.
+/// Returns the reason why eBPF programs must not be used beside those of Felix: a process of Felix
+/// on this machine holds maps open, and would restore removed objects.
 #[must_use]
 pub fn felix_at_work() -> Option<String> {
     at_work(Path::new("/proc"))

@@ -1,4 +1,4 @@
-//! What this program or Felix left in iptables, found without its programs.
+//! Search for chains and IP sets of Tortie or Felix, without running iptables.
 
 use std::fs;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use tortie_model::Family;
 
 use crate::netlink::former::{has_ip_sets, has_iptables_chains};
 
-/// What may be left.
+/// Objects that may be left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeftInIptables {
-    /// Chains of Calico's, or tables of the legacy implementation, which only its programs can read.
+    /// Calico's chains, or tables of the legacy implementation, which only its programs can read.
     pub chains: bool,
-    /// IP sets of Calico's.
+    /// Calico's IP sets.
     pub sets: bool,
 }
 
-/// Looks for what is left. What cannot be read may be there.
+/// Searches for such objects. If they cannot be listed, they are assumed to exist.
 #[must_use]
 pub fn left_in_iptables(families: &[Family], timeout: Duration) -> LeftInIptables {
     let has_legacy_tables = |family| {
@@ -24,7 +24,7 @@ pub fn left_in_iptables(families: &[Family], timeout: Duration) -> LeftInIptable
             Family::V4 => "/proc/net/ip_tables_names",
             Family::V6 => "/proc/net/ip6_tables_names",
         });
-        // The file is there once the kernel has the module.
+        // The file exists once the module is loaded.
         tables.is_ok_and(|tables| !tables.trim().is_empty())
     };
     LeftInIptables {

@@ -1,5 +1,5 @@
-//! What Felix leaves on a node besides what this program makes itself: tables of its nftables mode, programs and maps of its
-//! eBPF mode, `WireGuard`'s devices, rules and routes, and limits of bandwidth.
+//! Removal of objects of Felix that Tortie does not use itself: tables of its nftables mode,
+//! programs and maps of its eBPF mode, `WireGuard` devices, rules and routes, and bandwidth limits.
 
 mod at_work;
 mod iptables;
@@ -23,21 +23,22 @@ pub use iptables::{LeftInIptables, left_in_iptables};
 
 use crate::netlink::{LinkState, Netlink, NetlinkError, Nftables};
 
-/// The tables of Felix's nftables mode, and that which every mode has (`felix/dataplane/linux/int_dataplane.go`).
+/// Tables of Felix's nftables mode, and the table that all its modes have
+/// (`felix/dataplane/linux/int_dataplane.go`).
 const TABLES: [TableId; 3] = [TableId::calico(Family::V4), TableId::calico(Family::V6), TableId::CALICO_ARP];
-/// Devices of its eBPF mode (`felix/dataplane/linux/dataplanedefs`).
+/// Devices of Felix's eBPF mode (`felix/dataplane/linux/dataplanedefs`).
 const BPF_DEVICES: [&str; 4] = ["bpfin.cali", "bpfout.cali", "bpfnatin", "bpfnatout"];
 const IPIP_DEVICE: &str = "tunl0";
 const IFB_PREFIX: &str = "bwcali";
-/// How many routes are removed at once.
+/// Maximum number of routes that are removed at once.
 const ROUTES_AT_ONCE: usize = 128;
-/// Felix's programs are called this, and something behind it.
+/// Beginning of the names of Felix's programs.
 const PROGRAM_PREFIX: &str = "cali";
 
-/// Where to look.
+/// Parameters of the search for Felix's objects.
 #[derive(Clone, Debug)]
 pub struct Leftovers {
-    /// Where the file system of pinned eBPF objects is mounted; `None` to leave these alone.
+    /// Mount point of the BPF file system; `None` to leave pinned objects alone.
     pub bpf_directory: Option<PathBuf>,
     /// Beginnings of the names of workload interfaces, `InterfacePrefix`.
     pub workload_prefixes: Vec<String>,
@@ -45,7 +46,7 @@ pub struct Leftovers {
     pub rule_priority: u32,
     /// The names of `WireGuard`'s devices, `WireguardInterfaceName` and `WireguardInterfaceNameV6`.
     pub wireguard_devices: [InterfaceName; 2],
-    /// Who made routes in its tables, `DeviceRouteProtocol`.
+    /// Protocol of the routes in its tables, `DeviceRouteProtocol`.
     pub route_protocol: RouteProtocol,
 }
 
@@ -58,23 +59,23 @@ pub fn bpf_directory() -> Option<PathBuf> {
     is_first.then(|| "/sys/fs/bpf".into())
 }
 
-/// What is to be removed when policy is in force for the first time.
+/// Removal of Felix's enforcement once policy is in force for the first time.
 #[derive(Debug)]
 pub struct TakeOver {
     leftovers: Leftovers,
     netlink_timeout: Duration,
-    /// Tables of nftables that are ours.
+    /// Nftables tables that are in use.
     kept: Vec<TableId>,
 }
 
 impl TakeOver {
-    /// Removes nothing yet. These tables of nftables are in use, and stay.
+    /// Prepares the removal. The nftables tables `kept` are in use and stay.
     #[must_use]
     pub fn new(leftovers: Leftovers, netlink_timeout: Duration, kept: Vec<TableId>) -> Self {
         Self { leftovers, netlink_timeout, kept }
     }
 
-    /// Removes what Felix enforced in its nftables or eBPF mode, and logs it.
+    /// Removes the enforcement of Felix's nftables or eBPF mode, and logs it.
     pub fn run(self) {
         let removed = match Netlink::open(self.netlink_timeout) {
             Ok(mut netlink) => {
@@ -89,17 +90,17 @@ impl TakeOver {
             tracing::info!("{thing} removed: Felix left it, and policy is in force without it");
         }
         for problem in removed.problems {
-            tracing::warn!("what Felix may have left: {problem}");
+            tracing::warn!("leftovers of Felix: {problem}");
         }
     }
 }
 
-/// What was removed, and what could not be.
+/// Result of a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// A line for each thing that was removed.
+    /// A line for each removed object.
     pub things: Vec<String>,
-    /// A line for each thing that could not be.
+    /// A line for each object that could not be removed.
     pub problems: Vec<String>,
 }
 
@@ -120,8 +121,8 @@ impl Removed {
 }
 
 impl Leftovers {
-    /// Removes eBPF programs that enforce, or hide packets from what does, and what they need. To be done once policy is in
-    /// force by other means.
+    /// Removes eBPF programs that enforce policy, or hide packets from its enforcement, and the
+    /// objects that they need. Must follow the enforcement of policy by other means.
     fn remove_programs_of_felix(&self, netlink: &mut Netlink, removed: &mut Removed) {
         let links = removed.unread("network interfaces", netlink.links());
         self.remove_programs(netlink, &links, removed);
@@ -134,7 +135,7 @@ impl Leftovers {
         }
     }
 
-    /// Removes all of it.
+    /// Removes all of Felix's objects.
     pub fn remove_all(&self, netlink: &mut Netlink, netlink_timeout: Duration) -> Removed {
         let mut removed = Removed::default();
         remove_tables(&[], netlink_timeout, &mut removed);
@@ -149,12 +150,13 @@ impl Leftovers {
         removed
     }
 
-    /// Programs of `tc` and XDP. Those of others, and what they hang on, are left alone.
+    /// Removes `tc` and XDP programs. Programs of other software, and the qdiscs that they use,
+    /// stay.
     fn remove_programs(&self, netlink: &mut Netlink, links: &[LinkState], removed: &mut Removed) {
         let qdiscs = removed.unread("qdiscs", netlink.qdiscs());
         let names: BTreeMap<u32, &str> = links.iter().map(|link| (link.index, link.name.as_str())).collect();
         for qdisc in qdiscs.iter().filter(|qdisc| qdisc.kind == QdiscKind::Clsact) {
-            // Felix has no programs at an interface that came after the list of interfaces.
+            // The interface is newer than the list, so it has no programs of Felix.
             let Some(name) = names.get(&qdisc.interface) else { continue };
             let filters = removed.unread("filters", netlink.clsact_filters(qdisc.interface));
             let is_felix = |program: &Option<String>| program.as_deref().is_some_and(|p| p.starts_with(PROGRAM_PREFIX));
@@ -188,7 +190,8 @@ impl Leftovers {
         }
     }
 
-    /// Rules that lead into tables for `WireGuard`, and routes of ours outside of the main table.
+    /// Removes routing rules to tables of `WireGuard`, and Calico's routes outside of the main
+    /// table.
     fn remove_rules(&self, netlink: &mut Netlink, removed: &mut Removed) {
         for family in Family::ALL {
             let result = netlink.remove_wireguard_rules(family, self.rule_priority);
@@ -203,7 +206,8 @@ impl Leftovers {
         }
     }
 
-    /// Routes by which packets leave a table of `WireGuard` again. Those by its device have gone with that.
+    /// Removes routes by which packets leave a table of `WireGuard` again. Routes by its device
+    /// were removed with the device.
     fn remove_throw_routes(
         &self,
         netlink: &mut Netlink,
@@ -226,7 +230,8 @@ impl Leftovers {
         }
     }
 
-    /// Token buckets of workload interfaces, and the devices that limit what comes from them.
+    /// Removes token buckets of workload interfaces, and the devices that limit traffic from
+    /// workloads.
     fn remove_limits(&self, netlink: &mut Netlink, removed: &mut Removed) {
         let links = removed.unread("network interfaces", netlink.links());
         let limiters: Vec<&LinkState> =
@@ -264,7 +269,7 @@ impl Leftovers {
 }
 
 fn remove_tables(kept: &[TableId], timeout: Duration, removed: &mut Removed) {
-    // Without nftables there are no tables of it.
+    // Without nftables there are no such tables.
     let Ok(mut nftables) = Nftables::open(timeout) else { return };
     for table in TABLES.into_iter().filter(|table| !kept.contains(table)) {
         match nftables.delete(table) {
@@ -282,7 +287,7 @@ fn remove_device(netlink: &mut Netlink, name: &str, is_ours: impl Fn(&Device) ->
     }
 }
 
-/// The device itself belongs to the kernel.
+/// Removes the addresses only: the device itself belongs to the kernel.
 fn remove_ipip_addresses(netlink: &mut Netlink, removed: &mut Removed) {
     let found = removed.unread(IPIP_DEVICE, netlink.device(IPIP_DEVICE));
     let Some(device) = found.filter(|device| device.kind == DeviceKind::Ipip) else { return };

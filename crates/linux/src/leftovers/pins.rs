@@ -1,4 +1,4 @@
-//! Files that keep eBPF objects of Felix alive (`felix/bpf`).
+//! Pinned eBPF objects of Felix (`felix/bpf`).
 
 use std::fs;
 use std::io::ErrorKind;
@@ -6,26 +6,26 @@ use std::path::Path;
 
 use super::Removed;
 
-/// Directories of Felix alone.
+/// Directories that only Felix uses.
 const OWN: [&str; 2] = ["calico", "ctlb"];
-/// Directories in which there are links of Felix, called after an interface and a direction.
+/// Directories with links of Felix, which are named by interface and direction.
 const LINKS: [&str; 2] = ["tcx", "netkit"];
 const DIRECTIONS: [&str; 2] = ["_ingress", "_egress"];
 const GLOBALS: &str = "tc/globals";
 const PREFIXES: [&str; 3] = ["cali_", "calico_", "xdp_cali_"];
-/// How deep directories of Felix can be.
+/// Maximum depth of Felix's directories.
 const DEPTH: usize = 6;
 
-/// Whether Felix has, or had, an XDP program on an interface: in its iptables mode it pins one for each interface, in its
-/// eBPF mode a map that all of them use.
+/// Reports whether Felix has, or had, an XDP program on an interface. In its iptables mode Felix
+/// pins a program for each interface, in its eBPF mode a map that all of them use.
 pub(super) fn has_xdp_program(root: &Path, interface: &str) -> bool {
     let names = |folder: &str| names_in(&root.join(folder));
     names("calico/xdp").iter().any(|name| *name == format!("prefilter_v1_{interface}"))
         || names(GLOBALS).iter().any(|name| name.starts_with("xdp_cali_"))
 }
 
-/// Removes the files. What nothing else uses goes with them: maps, programs, and links, which takes programs off their
-/// interfaces.
+/// Removes the files, and thus the objects without another user: maps, programs and links. The end
+/// of a link detaches its program from the interface.
 pub(super) fn remove(root: &Path, removed: &mut Removed) {
     let mut count = 0;
     for folder in OWN {
@@ -60,12 +60,12 @@ fn remove_tree(folder: &Path, depth: usize, removed: &mut Removed) -> usize {
             count += remove_tree(&entry, depth - 1, removed);
         }
     }
-    // One that is not empty stays, and what is in it was named.
+    // A directory that is not empty stays; its contents have been reported.
     let _ = fs::remove_dir(folder);
     count
 }
 
-/// A link to a directory is none.
+/// Reports whether a path is a directory; a symbolic link to one is not.
 fn is_directory(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
 }

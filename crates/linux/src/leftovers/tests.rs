@@ -22,7 +22,7 @@ fn pins_of_felix_go_and_those_of_others_stay() {
     let others = ["cilium/globals/map", "tc/globals/map", "tcx/other", "netkit/other"];
     write(folder.path(), &ours);
     write(folder.path(), &others);
-    // Not followed.
+    // The link is not followed.
     std::os::unix::fs::symlink(folder.path().join("cilium"), folder.path().join("calico/link")).unwrap();
     assert!(pins::has_xdp_program(folder.path(), "eth0") && !pins::has_xdp_program(folder.path(), "eth1"));
     let mut removed = Removed::default();
@@ -85,8 +85,8 @@ kernel_test! {
         assert_eq!(namespace.run(remove).unwrap(), Removed::default());
     }
 
-    /// The original empties and deletes chain by chain before it deletes a table that is not wanted any more. Here it is one
-    /// message for all rules and one for the table, however much there is.
+    /// Felix empties and deletes chain by chain before it deletes an unwanted table. Tortie sends
+    /// one message for all rules and one for the table, regardless of its size.
     fn d16_a_table_goes_by_two_messages() {
         let namespace = Namespace::new().unwrap();
         let mut lines = String::from("add table ip calico\n");

@@ -1,16 +1,16 @@
-//! Holding back what may be half of a flap (`felix/ifacemonitor/update_filter.go`).
+//! Delay of changes that may be half of a flap (`felix/ifacemonitor/update_filter.go`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::netlink::Notice;
 
-/// How long bad news is held back.
+/// Time for which losses of links and addresses are held back.
 pub const FLAP_DAMPING: Duration = Duration::from_millis(100);
 
-/// The changes that are held back, in order for each link.
+/// Changes that are held back, in order for each link.
 ///
-/// Some DHCP clients take the address away for a moment when they renew its lease; what the policy does must not
+/// Some DHCP clients remove the address for a moment when they renew its lease; policy must not
 /// follow that.
 #[derive(Debug, Default)]
 pub(super) struct Damper {
@@ -24,7 +24,7 @@ struct Held {
 }
 
 impl Damper {
-    /// Returns a change that counts at once; keeps it otherwise.
+    /// Returns a change that takes effect at once; keeps others.
     pub(super) fn hold(&mut self, notice: Notice, now: Duration) -> Option<Notice> {
         let index = index_of(&notice);
         let is_good_news = match &notice {
@@ -44,12 +44,12 @@ impl Damper {
         None
     }
 
-    /// Whether something is held back for a link.
+    /// Reports whether changes of a link are held back.
     pub(super) fn holds(&self, index: u32) -> bool {
         self.held.contains_key(&index)
     }
 
-    /// What has been held back long enough, and what waits behind it.
+    /// Returns the changes that have been held back long enough, and those that wait behind them.
     pub(super) fn release(&mut self, now: Duration) -> Vec<Notice> {
         let mut released = Vec::new();
         self.held.retain(|_, queue| {
@@ -60,7 +60,7 @@ impl Damper {
         released
     }
 
-    /// When the next change is released.
+    /// Returns the time at which the next change is released.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         self.held.values().filter_map(|queue| queue.front()).map(|held| held.until).min()
     }

@@ -1,4 +1,4 @@
-//! Watching the network interfaces of this network namespace.
+//! Monitor of the network interfaces of this network namespace.
 //!
 //! [`Monitor`] is the state machine; [`spawn`] runs it on a thread that listens to the kernel:
 //!
@@ -44,19 +44,20 @@ pub use state::Monitor;
 use crate::Pulse;
 use crate::netlink::{Netlink, NetlinkError, Subscription};
 
-/// How long the thread sleeps at most, and so how soon it notices that it is to stop.
+/// Maximum wait of the thread, and thus its maximum delay until it notices that it has to stop.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-/// How long the thread waits before it tries again after it could not listen or list.
+/// Pause after listening or listing failed.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// How interfaces are watched.
+/// Configuration of the monitor.
 #[derive(Clone, Debug)]
 pub struct MonitorConfig {
-    /// Interfaces whose addresses are of no interest, `InterfaceExclude`.
+    /// Interfaces whose addresses are ignored, `InterfaceExclude`.
     pub excluded: Vec<Regex>,
-    /// How often all links are listed in case something was missed, `InterfaceRefreshInterval`; never if `None`.
+    /// Interval between complete listings, in case a change was missed, `InterfaceRefreshInterval`;
+    /// `None` for none; 90 s by default.
     pub resync_interval: Option<Duration>,
-    /// How long the kernel may take to answer, `NetlinkTimeoutSecs`.
+    /// Timeout for answers of the kernel, `NetlinkTimeoutSecs`; 10 s by default.
     pub netlink_timeout: Duration,
     /// Signs of life of the thread.
     pub pulse: Pulse,
@@ -73,23 +74,24 @@ impl Default for MonitorConfig {
     }
 }
 
-/// What is reported of network interfaces.
+/// Report of the monitor.
 #[derive(Debug)]
 pub enum MonitorEvent {
     /// An interface changed.
     Link(LinkEvent),
-    /// All interfaces that exist have been reported. Sent after every time that the monitor had to restart.
+    /// All existing interfaces have been reported. Sent after each restart of the monitor.
     InSync,
-    /// A virtual machine has announced itself, by the number of the watch for it; told by
+    /// A virtual machine has announced itself, with the number of the watch for it; sent by
     /// [`Announcements`](crate::announcements::Announcements).
     Announcement(u64),
-    /// Somebody changes our tables of nftables, maybe ourselves; told by [`spawn_ruleset`].
+    /// A process, maybe this one, has changed the watched nftables tables; sent by
+    /// [`spawn_ruleset`].
     Ruleset(RulesetNews),
-    /// The monitor could not listen to the kernel or list what exists; it restarts in a moment.
+    /// The monitor could not listen to the kernel or list the interfaces; it restarts soon.
     Failed(NetlinkError),
 }
 
-/// A running monitor. It stops when this is dropped or the receiver is.
+/// Running monitor. It stops when this or the receiver is dropped.
 #[derive(Debug)]
 pub struct MonitorThread {
     stop: Arc<AtomicBool>,
@@ -97,7 +99,7 @@ pub struct MonitorThread {
 }
 
 impl MonitorThread {
-    /// Whether the thread still runs.
+    /// Reports whether the thread still runs.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
@@ -106,13 +108,13 @@ impl MonitorThread {
 
 impl Drop for MonitorThread {
     fn drop(&mut self) {
-        // It may sit in `send` until the receiver goes, so there is no waiting for it.
+        // The thread may block in `send` until the receiver is gone, so it is not waited for.
         self.stop.store(true, Ordering::Relaxed);
     }
 }
 
-/// Starts a thread that watches the interfaces of the caller's network namespace. What it reports is converted to the
-/// receiver's own type, so that it may share a channel with others.
+/// Starts a thread that watches the interfaces of the caller's network namespace. Its events are
+/// converted to the receiver's type, so that it can share a channel with other senders.
 ///
 /// # Errors
 /// If the thread cannot be started.
@@ -133,9 +135,9 @@ struct Watcher<E> {
     started: Instant,
 }
 
-/// Why a watch ended.
+/// Reason for the end of a watch.
 enum WatchEnd {
-    /// Nobody listens any more.
+    /// The monitor or its receiver was dropped.
     Stop,
     /// Changes may have been missed.
     Lost(NetlinkError),
@@ -150,7 +152,7 @@ impl From<NetlinkError> for WatchEnd {
 impl<E: From<MonitorEvent>> Watcher<E> {
     fn run(self) {
         let mut monitor = Monitor::new(self.config.excluded.clone());
-        // What is known survives a new beginning, so that only what changed meanwhile is reported.
+        // The known state survives a restart, so that only the changes in between are reported.
         while let Err(WatchEnd::Lost(error)) = self.watch(&mut monitor) {
             self.config.pulse.beat();
             if matches!(error, NetlinkError::Overflow) {
@@ -168,9 +170,9 @@ impl<E: From<MonitorEvent>> Watcher<E> {
         }
     }
 
-    /// Listens until something goes wrong. Never returns `Ok`.
+    /// Listens until an error or the end. Never returns `Ok`.
     fn watch(&self, monitor: &mut Monitor) -> Result<std::convert::Infallible, WatchEnd> {
-        // First listen, then list: nothing that happens between the two is missed.
+        // Listening begins before the listing, so that no change in between is missed.
         let mut subscription = Subscription::open()?;
         let mut netlink = Netlink::open(self.config.netlink_timeout)?;
         monitor.forget_held();
@@ -227,7 +229,8 @@ impl<E: From<MonitorEvent>> Watcher<E> {
     }
 }
 
-/// The addresses of these links. Each costs a list of its own, up to as many as are worth a list of all.
+/// Returns the addresses of these links. Each link takes a separate listing; for more than a few
+/// links, all addresses are listed at once.
 fn addresses_of(links: BTreeSet<u32>, netlink: &mut Netlink) -> Result<Vec<(u32, BTreeSet<IpAddr>)>, NetlinkError> {
     const FEW: usize = 8;
     let mut all = if links.len() > FEW { Some(netlink.local_addresses(None)?) } else { None };

@@ -1,4 +1,4 @@
-//! Watching who changes tables of nftables.
+//! Watch of changes to nftables tables.
 
 use std::io;
 use std::sync::Arc;
@@ -14,8 +14,9 @@ use super::{LONGEST_WAIT, MonitorEvent, MonitorThread, RETRY_DELAY};
 use crate::Pulse;
 use crate::netlink::{NetlinkError, RulesetSubscription};
 
-/// Starts a thread that counts the transactions on these tables of the caller's network namespace. What it reports is converted to
-/// the receiver's own type, so that it may share a channel with others.
+/// Starts a thread that counts the transactions on these tables of the caller's network namespace.
+/// Its events are converted to the receiver's type, so that it can share a channel with other
+/// senders.
 ///
 /// # Errors
 /// If the thread cannot be started.
@@ -38,10 +39,10 @@ where
             match watch(&tables, &is_stopped, &send, &pulse) {
                 Ok(()) => break,
                 Err(NetlinkError::Overflow) => {
-                    tracing::info!("nftables changed faster than was listened; tables are read again");
+                    tracing::info!("nftables changed faster than the changes were read; tables are read again");
                 }
                 Err(error) => {
-                    tracing::warn!(error = %with_causes(&error), "Cannot hear who changes nftables; trying again");
+                    tracing::warn!(error = %with_causes(&error), "Cannot watch changes of nftables; trying again");
                     thread::sleep(RETRY_DELAY);
                 }
             }
@@ -54,7 +55,7 @@ where
     Ok(MonitorThread { stop, thread: Some(thread) })
 }
 
-/// Listens until nobody wants to know any more.
+/// Listens until the thread has to stop or the receiver is gone.
 fn watch(
     tables: &[TableId],
     stop: &AtomicBool,
@@ -62,7 +63,7 @@ fn watch(
     pulse: &Pulse,
 ) -> Result<(), NetlinkError> {
     let mut subscription = RulesetSubscription::open(tables, LONGEST_WAIT)?;
-    // First listen, then say so: what is read after this misses nothing.
+    // Sent after listening has begun, so that tables read afterwards miss no change.
     let mut goes_on = send(RulesetNews::Restarted);
     while goes_on && !stop.load(Ordering::Relaxed) {
         let received = subscription.receive()?;

@@ -1,4 +1,4 @@
-//! What the monitor knows, and what it has reported; no sockets, no clock.
+//! Known and reported state of the monitor; without sockets and clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,17 +11,19 @@ use tortie_model::InterfaceName;
 use super::damping::Damper;
 use crate::netlink::{LinkState, Notice, OddLink};
 
-/// Turns what the kernel tells of links and addresses into [`LinkEvent`]s, as `felix/ifacemonitor` does.
+/// Converts the kernel's messages about links and addresses to [`LinkEvent`]s, as
+/// `felix/ifacemonitor` does.
 ///
-/// Events depend on what is known only: an interface is reported if exactly one link has its name, and only what
-/// differs from what was last reported is. So a rename is one interface that goes and another that comes, and a link
-/// that takes the name of one whose end has not been heard of yet stays unreported until then.
+/// Events depend only on the known state. An interface is reported if exactly one link has its
+/// name, and only differences from the last report are sent. So a rename is the end of one
+/// interface and the start of another. A link that takes the name of a link whose end has not been
+/// received yet stays unreported until then.
 #[derive(Debug, Default)]
 pub struct Monitor {
     excluded: Vec<Regex>,
     damper: Damper,
     links: BTreeMap<u32, Link>,
-    /// Names of links that are not reported because of these.
+    /// Links that are not reported because of these names.
     odd: BTreeMap<u32, String>,
     indices: BTreeMap<InterfaceName, BTreeSet<u32>>,
     reported: BTreeMap<InterfaceName, Reported>,
@@ -35,11 +37,11 @@ pub struct Monitor {
 struct Link {
     name: InterfaceName,
     is_running: bool,
-    /// `None` until they are read.
+    /// `None` until they have been read.
     addresses: Option<BTreeSet<IpAddr>>,
 }
 
-/// What was reported of a name.
+/// Last report about a name.
 #[derive(Debug, PartialEq, Eq)]
 struct Reported {
     index: u32,
@@ -48,36 +50,36 @@ struct Reported {
 }
 
 impl Monitor {
-    /// A monitor that knows of no link. Addresses of interfaces whose names match one of `excluded`
+    /// Creates a monitor without links. Addresses of interfaces whose names match one of `excluded`
     /// (`InterfaceExclude`) are not reported.
     #[must_use]
     pub fn new(excluded: Vec<Regex>) -> Self {
         Self { excluded, ..Self::default() }
     }
 
-    /// Takes a change. It counts at once, unless it is held back because it may be half of a flap, or follows one that
-    /// is.
+    /// Processes a change. It takes effect at once, unless it is held back because it may be half
+    /// of a flap, or follows one that is held back.
     pub(crate) fn on_notice(&mut self, notice: Notice, now: Duration) {
         if let Some(notice) = self.damper.hold(notice, now) {
             self.take(notice);
         }
     }
 
-    /// Lets changes count that have been held back long enough.
+    /// Applies changes that have been held back long enough.
     pub fn advance(&mut self, now: Duration) {
         for notice in self.damper.release(now) {
             self.take(notice);
         }
     }
 
-    /// When [`advance`](Self::advance) has something to do, if nothing changes.
+    /// Returns the time at which [`advance`](Self::advance) has to be called if nothing changes.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         self.damper.next_deadline()
     }
 
-    /// Takes a complete list of the links and addresses. Links about which something is held back stay as they are
-    /// until that counts.
+    /// Processes a complete list of the links and addresses. Links with changes that are held back
+    /// stay as they are until these take effect.
     pub fn resync(
         &mut self,
         mut links: Vec<Result<LinkState, OddLink>>,
@@ -102,19 +104,20 @@ impl Monitor {
         }
     }
 
-    /// Forgets what is held back, because changes were lost; [`resync`](Self::resync) must follow.
+    /// Drops the changes that are held back, because changes were lost; [`resync`](Self::resync)
+    /// must follow.
     pub fn forget_held(&mut self) {
         self.damper = Damper::default();
     }
 
-    /// The links whose addresses must be read again, as of now. What comes and goes with
-    /// the state of a link must not depend on being told of each.
+    /// Returns the links whose addresses must be read again, and clears the list. Addresses may
+    /// come and go with the state of a link, without a message for each.
     #[must_use]
     pub fn take_stale(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.stale)
     }
 
-    /// Takes all addresses of a link.
+    /// Processes the complete addresses of a link.
     pub fn on_addresses(&mut self, index: u32, addresses: BTreeSet<IpAddr>) {
         self.stale.remove(&index);
         let Some(link) = self.links.get_mut(&index) else { return };
@@ -123,7 +126,7 @@ impl Monitor {
         self.report(name);
     }
 
-    /// What is to be reported.
+    /// Returns the events since the last call.
     #[must_use]
     pub fn take_events(&mut self) -> Vec<LinkEvent> {
         std::mem::take(&mut self.events)
@@ -138,7 +141,7 @@ impl Monitor {
             Notice::OddLink(link) => self.store_odd(link),
             Notice::LinkGone { index } => self.remove(index),
             Notice::Address { interface, address, is_present } => {
-                // If they are not known yet, all are about to be read.
+                // If the addresses are unknown, all of them are about to be read.
                 let Some(link) = self.links.get_mut(&interface) else { return };
                 let Some(addresses) = &mut link.addresses else { return };
                 let is_news = if is_present { addresses.insert(address) } else { addresses.remove(&address) };
@@ -190,7 +193,7 @@ impl Monitor {
         self.report(link.name);
     }
 
-    /// Reports what is different now of a name.
+    /// Reports the differences of a name from the last report.
     fn report(&mut self, name: InterfaceName) {
         let Some(indices) = self.indices.get(&name) else {
             if self.reported.remove(&name).is_some() {
@@ -198,7 +201,7 @@ impl Monitor {
             }
             return;
         };
-        // Until one is left there is no telling which of them the name means.
+        // While several links have the name, it is ambiguous.
         let [index] = indices.iter().copied().collect::<Vec<_>>()[..] else { return };
         let Some(link) = self.links.get(&index) else { return };
         let is_excluded = || self.excluded.iter().any(|pattern| pattern.is_match(name.as_str()));

@@ -34,7 +34,7 @@ impl Watched {
             .map_or(0, |text| text.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0))
     }
 
-    /// Waits for an event that `is_it` likes, and returns the events up to it.
+    /// Waits for an event for which `is_it` is true, and returns the events up to it.
     #[track_caller]
     fn wait_for(&self, is_it: impl Fn(&LinkEvent) -> bool) -> Vec<LinkEvent> {
         let mut seen = Vec::new();

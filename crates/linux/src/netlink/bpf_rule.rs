@@ -1,9 +1,10 @@
-//! Rules of nftables that ask an eBPF program, and drop the packets that it matches (`linux/netfilter/xt_bpf.h`): how programs get to
-//! hooks of netfilter where the kernel has no links for that.
+//! Nftables rules that run an eBPF program and drop the packets that it matches
+//! (`linux/netfilter/xt_bpf.h`). They attach programs to netfilter hooks on kernels without links
+//! for that.
 //!
-//! A table for each family has a chain for each hook, which belongs to the kernel like a pinned link: it stays when the process ends.
-//! The kernel keeps the program for as long as the rule is there, and tells of the rule which descriptor it was once; so a comment
-//! has the program's number.
+//! Each family has a table with a chain for each hook. Like a pinned link, it belongs to the kernel
+//! and outlives the process. The kernel keeps the program alive while the rule exists, but lists
+//! only the former file descriptor. So a comment of the rule has the id of the program.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use super::socket::Socket;
 use super::wire::{self, attribute, family_number, for_each_attribute};
 
 const WHAT: &str = "rule that asks an eBPF program";
-/// What the names of tables begin with, before a number.
+/// Beginning of the names of the tables, before a number.
 const TABLE: &str = "tortie-bpf-";
 
 const NFTA_CHAIN_HOOK: u16 = 4;
@@ -39,37 +40,39 @@ const NFTA_VERDICT_CODE: u16 = 1;
 const NFT_REG_VERDICT: u32 = 0;
 const NF_DROP: u32 = 0;
 const NF_ACCEPT: u32 = 1;
-/// The first byte of what belongs to a rule's comment, before its length (libnftnl's `NFTNL_UDATA_RULE_COMMENT`).
+/// Type of a comment in a rule's user data, followed by its length (libnftnl's
+/// `NFTNL_UDATA_RULE_COMMENT`).
 const COMMENT: u8 = 0;
 
-/// `struct xt_bpf_info_v1`: how the program is told, its descriptor, room for a path, and what the kernel keeps.
+/// Size of `struct xt_bpf_info_v1` in bytes: mode, file descriptor of the program, room for a path,
+/// and the kernel's data.
 const INFO: usize = 528;
 const XT_BPF_MODE_FD_ELF: u16 = 2;
 
-/// Where a program is asked.
+/// Place of a rule that runs a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RulePlace {
-    /// About the packets of which family.
+    /// Address family of the packets.
     pub(crate) family: Family,
-    /// At which hook, `NF_INET_*`.
+    /// Number of the hook, `NF_INET_*`.
     pub(crate) hook: u32,
     /// The name of the chain.
     pub(crate) chain: &'static str,
-    /// In which order chains at the hook come.
+    /// Priority of the chain at the hook.
     pub(crate) priority: i32,
 }
 
-/// The program that is asked.
+/// Program that a rule runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AskedProgram {
-    /// A descriptor of it.
+    /// Its file descriptor.
     pub(crate) descriptor: i32,
-    /// Its number on this machine.
+    /// Its id on this machine.
     pub(crate) id: u32,
 }
 
-/// Has a program asked about all packets at a place, in the table with this number. Says whether it was not: nothing else may be in the
-/// chain, whoever put it there.
+/// Makes a rule run a program for all packets at a place, in the table with this number. Returns
+/// false if it did already. All other rules in the chain are removed, whichever process added them.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -87,15 +90,16 @@ pub(crate) fn attach(
     Ok(true)
 }
 
-/// Why the kernel has no rules that ask programs, of which this is one; `None` if it has. Leaves nothing behind.
+/// Returns the reason why the kernel does not support rules that run programs, tested with this
+/// program; `None` if it does. Leaves nothing behind.
 ///
 /// # Errors
-/// If that cannot be told now: what it says does not mean that it never will.
+/// If this cannot be determined now; a later attempt may succeed.
 pub(crate) fn lacking(timeout: Duration, program: AskedProgram) -> Result<Option<String>, NetlinkError> {
     let Some(mut socket) = Socket::open_netfilter_if_there(timeout)? else {
         return Ok(Some("there is no netfilter to talk to".to_owned()));
     };
-    // Behind all others, for the moment in which it would be there.
+    // Last at its hook, for the moment in which it might exist.
     let place = RulePlace { family: Family::V4, hook: 1, chain: "probe", priority: i32::MAX };
     let mut messages = attaching(u64::MAX, &place, program);
     messages.push((NFT_MSG_DELTABLE, 0, table_message(place.family, u64::MAX)));
@@ -106,10 +110,10 @@ pub(crate) fn lacking(timeout: Duration, program: AskedProgram) -> Result<Option
     }
 }
 
-/// The numbers of the tables that are there.
+/// Returns the numbers of the existing tables.
 ///
 /// # Errors
-/// If the kernel does not tell.
+/// If they cannot be listed.
 pub(crate) fn tables(timeout: Duration) -> Result<Vec<u64>, NetlinkError> {
     let Some(mut socket) = Socket::open_netfilter_if_there(timeout)? else { return Ok(Vec::new()) };
     let mut numbers = Vec::new();
@@ -130,7 +134,7 @@ pub(crate) fn tables(timeout: Duration) -> Result<Vec<u64>, NetlinkError> {
     Ok(numbers)
 }
 
-/// Has the programs in the tables with this number asked no longer.
+/// Removes the tables with this number, so that their programs no longer run.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -145,14 +149,14 @@ pub(crate) fn detach(timeout: Duration, table: u64) -> Result<(), NetlinkError> 
     Ok(())
 }
 
-/// Whether the one rule of a chain asks this program.
+/// Reports whether the chain has exactly one rule and this rule runs the program.
 fn is_asked(socket: &mut Socket, table: u64, place: &RulePlace, id: u32) -> Result<bool, NetlinkError> {
     let of_chain =
         [header(place.family).to_vec(), text(NFTA_RULE_TABLE, &table_name(table)), text(NFTA_RULE_CHAIN, place.chain)];
     let (wanted, asks) = (comment(id), [b"bpf".as_slice(), &[0]].concat());
     let name = table_name(table);
     let rules = socket.dump_raw(NFT_MSG_GETRULE, &of_chain.concat(), WHAT, |kind, payload| {
-        // Kernels tell more than they are asked for.
+        // Some kernels list more than the request asks for.
         let is_there = kind == NFT_MSG_NEWRULE
             && named(payload, NFTA_RULE_TABLE)? == name
             && named(payload, NFTA_RULE_CHAIN)? == place.chain;
@@ -209,7 +213,7 @@ fn attaching(table: u64, place: &RulePlace, program: AskedProgram) -> Vec<(u16, 
     vec![
         (NFT_MSG_NEWTABLE, NLM_F_CREATE, table_message(family, table)),
         (NFT_MSG_NEWCHAIN, NLM_F_CREATE, chain_at_hook.concat()),
-        // Whatever else is in it goes.
+        // Removes all other rules of the chain.
         (NFT_MSG_DELRULE, 0, of_chain),
         (NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, rule.concat()),
     ]
@@ -237,14 +241,14 @@ fn table_message(family: Family, table: u64) -> Vec<u8> {
     [header(family).to_vec(), text(NFTA_TABLE_NAME, &table_name(table))].concat()
 }
 
-/// The bytes of `struct nfgenmsg`.
+/// Size of `struct nfgenmsg` in bytes.
 const HEADER: usize = 4;
 
 fn header(family: Family) -> [u8; HEADER] {
     [family_number(family), 0, 0, 0]
 }
 
-/// The text of an attribute; none if it is not there.
+/// Returns the text of an attribute; empty if the attribute is missing.
 fn named(payload: &[u8], wanted: u16) -> Result<String, NetlinkError> {
     let mut name = String::new();
     for_each_attribute(WHAT, payload.get(HEADER..).unwrap_or_default(), |kind, value| {

@@ -1,4 +1,4 @@
-//! Tracked connections, over ctnetlink (`linux/netfilter/nfnetlink_conntrack.h`).
+//! Conntrack entries, over ctnetlink (`linux/netfilter/nfnetlink_conntrack.h`).
 
 mod connection;
 mod events;
@@ -19,7 +19,7 @@ pub use connection::{Connection, Count, Flow, Traffic, Tuple};
 pub use events::{ConnectionEvent, ConnectionEvents};
 pub(super) use message::parse_original;
 
-/// A connection to the kernel's connection tracking.
+/// Connection to the kernel's connection tracking.
 #[derive(Debug)]
 pub struct Conntrack {
     socket: Socket,
@@ -34,7 +34,8 @@ impl Conntrack {
         Socket::open_netfilter(timeout).map(|socket| Self { socket })
     }
 
-    /// The tracked connections of both families for which `keep` is true; asked of each as it arrives.
+    /// Returns the tracked connections of both families for which `keep` is true; it is called for
+    /// each as it arrives.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -43,13 +44,14 @@ impl Conntrack {
             .dump_raw(IPCTNL_MSG_CT_GET, &header(0), LISTING, |kind, payload| Ok(parse(kind, payload)?.filter(&keep)))
     }
 
-    /// Gives `each` the tracked connections of both families as they arrive, with what was counted so far where the kernel
-    /// counts (`net.netfilter.nf_conntrack_acct`). Keeps none.
+    /// Passes the tracked connections of both families to `each` as they arrive, with their
+    /// counters if the kernel counts (`net.netfilter.nf_conntrack_acct`). Keeps none.
     ///
-    /// One that is opened or ends meanwhile may be missing, and while the kernel resizes its table one may come twice.
+    /// A connection that begins or ends meanwhile may be missing. While the kernel resizes its
+    /// table, a connection may occur twice.
     ///
     /// # Errors
-    /// If they cannot be read; some may have been given then.
+    /// If they cannot be read; some may have been passed by then.
     pub fn traffic(&mut self, mut each: impl FnMut(&Connection, Option<Traffic>)) -> Result<(), NetlinkError> {
         self.socket.visit_raw(IPCTNL_MSG_CT_GET, &header(0), LISTING, |kind, payload| {
             if kind == IPCTNL_MSG_CT_NEW
@@ -61,10 +63,11 @@ impl Conntrack {
         })
     }
 
-    /// Forgets connections, each only if it is still the same; says of each whether it was there.
+    /// Deletes conntrack entries, each only if it is still the same connection; reports for each
+    /// whether it existed.
     ///
     /// # Errors
-    /// If it is not known what became of some.
+    /// If some outcomes are unknown.
     pub fn delete(&mut self, connections: &[Connection]) -> Result<Vec<Result<bool, NetlinkError>>, NetlinkError> {
         let payloads: Vec<Vec<u8>> = connections.iter().map(delete_payload).collect();
         let outcomes = self.socket.batch_raw(IPCTNL_MSG_CT_DELETE, 0, &payloads, "tracked connection")?;

@@ -39,21 +39,21 @@ const IFA_LOCAL: u16 = 2;
 
 const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "device" };
 
-/// Asks for the device of a name.
+/// Returns a request for the device of a name.
 pub(super) fn get_request(name: &str) -> Request {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::IfName(name.to_owned()));
     Request { message: RouteNetlinkMessage::GetLink(message), flags: 0 }
 }
 
-/// Asks for the device of an index.
+/// Returns a request for the device of an index.
 pub(super) fn get_by_index_request(index: u32) -> Request {
     let mut message = LinkMessage::default();
     message.header.index = index;
     Request { message: RouteNetlinkMessage::GetLink(message), flags: 0 }
 }
 
-/// The request for a change, and what it is called.
+/// Returns the request for a change, and its name in errors.
 pub(super) fn change_request(change: &DeviceChange) -> (Request, &'static str) {
     let of = |index: u32| {
         let mut message = LinkMessage::default();
@@ -190,14 +190,16 @@ fn address_message(index: u32, address: Cidr) -> AddressMessage {
     message.header.family = wire::address_family(address.family());
     message.header.prefix_len = address.prefix_len();
     if address.family() == Family::V6 {
-        // Nobody else has it: it was assigned to this node. It shall be usable at once.
+        // The address is assigned to this node and thus unique. Without duplicate address detection
+        // it is usable at once.
         message.header.flags = AddressHeaderFlags::Nodad;
     }
     message.attributes = vec![AddressAttribute::Local(address.address()), AddressAttribute::Address(address.address())];
     message
 }
 
-/// Asks for the addresses of a device. Only kernels with strict checks (4.20) leave other devices out.
+/// Returns a request for the addresses of a device. Kernels without strict checks (before 4.20)
+/// also list those of other devices.
 pub(super) fn addresses_request(index: u32, family: Family) -> Request {
     let mut message = AddressMessage::default();
     message.header.index = index;
@@ -205,7 +207,7 @@ pub(super) fn addresses_request(index: u32, family: Family) -> Request {
     Request { message: RouteNetlinkMessage::GetAddress(message), flags: 0 }
 }
 
-/// An address of the device in the family.
+/// Decodes an address of the device in the family.
 pub(super) fn parse_address(
     index: u32,
     family: Family,

@@ -1,19 +1,19 @@
-//! What can go wrong on a netlink socket.
+//! Errors of netlink sockets.
 
 use std::io;
 
 use rustix::io::Errno;
 
-/// Why a netlink request failed.
+/// Reason why a netlink request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetlinkError {
-    /// The socket cannot be made, set up, written or read.
+    /// The socket cannot be opened, configured, written or read.
     #[error("netlink socket: {what}")]
     Socket {
-        /// What was being done.
+        /// Failed operation.
         what: &'static str,
-        /// The error of the system.
+        /// Error of the system.
         #[source]
         error: io::Error,
     },
@@ -23,37 +23,37 @@ pub enum NetlinkError {
     /// No answer came in time.
     #[error("{what}: no answer from the kernel")]
     Timeout {
-        /// What was asked.
+        /// Subject of the request.
         what: &'static str,
     },
     /// The kernel refused.
     #[error("{what}{}{detail}", if .detail.is_empty() { "" } else { ": " })]
     Refused {
-        /// What was asked.
+        /// Subject of the request.
         what: &'static str,
         /// The kernel's reason.
         #[source]
         errno: Errno,
-        /// The kernel's own words, often none.
+        /// Message of the kernel, often empty.
         detail: String,
     },
-    /// Packets of this NFLOG group go to another process of this network namespace already. The kernel gives them to one only
-    /// (`/proc/net/netfilter/nfnetlink_log` has its netlink port).
+    /// Another process of this network namespace already reads this NFLOG group. The kernel sends a
+    /// group to one process only (`/proc/net/netfilter/nfnetlink_log` has its netlink port).
     #[error("NFLOG group {group}: another process in this network namespace reads it")]
     GroupTaken {
         /// The number of the group.
         group: u16,
     },
-    /// What is listed kept changing while it was listed.
+    /// The listed objects changed during each attempt to list them.
     #[error("{what}: changed at every attempt to list it")]
     Interrupted {
-        /// What was listed.
+        /// Listed objects.
         what: &'static str,
     },
-    /// The kernel sent what cannot be understood.
-    #[error("cannot understand the kernel's {what}")]
+    /// A message of the kernel is malformed.
+    #[error("malformed {what} from the kernel")]
     Malformed {
-        /// What it was to be.
+        /// Kind of the message.
         what: &'static str,
     },
 }
@@ -69,7 +69,7 @@ impl NetlinkError {
         }
     }
 
-    /// The kernel's reason, if it refused.
+    /// Returns the kernel's reason, if it refused.
     #[must_use]
     pub const fn errno(&self) -> Option<Errno> {
         match self {
@@ -78,36 +78,37 @@ impl NetlinkError {
         }
     }
 
-    /// Whether nftables has nothing of what was asked for, or the kernel no nftables at all.
+    /// Reports whether the requested nftables object is missing, or the kernel has no nftables.
     #[must_use]
     pub(super) const fn is_nothing_of_nftables(&self) -> bool {
         matches!(self.errno(), Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::INVAL))
     }
 
-    /// Whether the object that the request is about is not there.
+    /// Reports whether the object of the request is missing.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self.errno(), Some(Errno::NOENT | Errno::SRCH | Errno::NODEV))
     }
 
-    /// Whether what is to be made is there already.
+    /// Reports whether the object to create already exists.
     #[must_use]
     pub fn is_there_already(&self) -> bool {
         self.errno() == Some(Errno::EXIST)
     }
 
-    /// Whether the interface that the request is about is down.
+    /// Reports whether the interface of the request is down.
     #[must_use]
     pub fn is_link_down(&self) -> bool {
         self.errno() == Some(Errno::NETDOWN)
     }
 
-    /// Whether the request makes no sense to the kernel, as one about a part of an object that has none.
+    /// Reports whether the kernel considers the request invalid, such as one about a part of an
+    /// object that has no such parts.
     pub(super) fn is_invalid(&self) -> bool {
         self.errno() == Some(Errno::INVAL)
     }
 
-    /// Whether the kernel does not know of such things.
+    /// Reports whether the kernel does not support the kind of object.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         self.errno() == Some(Errno::OPNOTSUPP)
@@ -117,7 +118,7 @@ impl NetlinkError {
         matches!(self.errno(), Some(Errno::AFNOSUPPORT | Errno::OPNOTSUPP))
     }
 
-    /// Whether another attempt to list may succeed.
+    /// Reports whether another attempt to list may succeed.
     pub(super) fn is_worth_another_dump(&self) -> bool {
         matches!(self, Self::Interrupted { .. } | Self::Overflow) || self.errno() == Some(Errno::INTR)
     }

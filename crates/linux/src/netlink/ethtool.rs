@@ -1,4 +1,4 @@
-//! What a device computes itself, over generic netlink (`linux/ethtool_netlink.h`).
+//! Offload features of a device, over generic netlink (`linux/ethtool_netlink.h`).
 
 use std::time::Duration;
 
@@ -17,15 +17,16 @@ const ETHTOOL_A_BITSET_BITS: u16 = 3;
 const ETHTOOL_A_BITSET_BITS_BIT: u16 = 1;
 const ETHTOOL_A_BITSET_BIT_NAME: u16 = 2;
 
-/// The checksums of packets to send, as `ethtool -K DEVICE tx` means them (`NETIF_F_CSUM_MASK` in `linux/netdev_features.h`).
+/// Features for the checksums of sent packets, as in `ethtool -K DEVICE tx` (`NETIF_F_CSUM_MASK` in
+/// `linux/netdev_features.h`).
 const CHECKSUMS: [&str; 5] =
     ["tx-checksum-ipv4", "tx-checksum-ip-generic", "tx-checksum-ipv6", "tx-checksum-fcoe-crc", "tx-checksum-sctp"];
 
-/// Has no checksums of packets that are sent computed by the device with this index.
+/// Disables the checksum offload of sent packets for the device with this index.
 ///
 /// # Errors
-/// If the kernel refuses; [`NetlinkError::is_not_found`] or [`NetlinkError::is_unsupported`] if it is too old for this way to
-/// ask: Linux 5.7 has no such family, or not this command of it.
+/// If the kernel refuses. [`NetlinkError::is_not_found`] or [`NetlinkError::is_unsupported`] if it
+/// is too old for this interface: Linux 5.7 lacks the family, or this command of it.
 pub(crate) fn disable_checksum_offload(interface: u32, timeout: Duration) -> Result<(), NetlinkError> {
     let mut socket = Socket::open_generic(timeout)?;
     let id = family(&mut socket, b"ethtool\0")?;
@@ -37,7 +38,7 @@ fn off_request(interface: u32) -> Vec<u8> {
         attribute(ETHTOOL_A_HEADER_DEV_INDEX, &interface.to_ne_bytes()),
         attribute(ETHTOOL_A_HEADER_FLAGS, &ETHTOOL_FLAG_OMIT_REPLY.to_ne_bytes()),
     ];
-    // A bit that is named without a value is to be off.
+    // A bit that is named without a value is cleared.
     let bits = CHECKSUMS.map(|name| {
         let name = attribute(ETHTOOL_A_BITSET_BIT_NAME, &[name.as_bytes(), &[0]].concat());
         nested(ETHTOOL_A_BITSET_BITS_BIT, &name)

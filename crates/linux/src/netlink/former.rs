@@ -1,5 +1,6 @@
-//! What the mode of iptables left behind, found without its programs: chains of iptables-nft, which are chains of nftables, and IP
-//! sets (`linux/netfilter/nf_tables.h`, `linux/netfilter/ipset/ip_set.h`).
+//! Search for objects of an earlier iptables mode without its programs: iptables-nft chains, which
+//! are nftables chains, and IP sets (`linux/netfilter/nf_tables.h`,
+//! `linux/netfilter/ipset/ip_set.h`).
 
 use std::time::Duration;
 
@@ -12,9 +13,9 @@ use super::socket::Socket;
 use super::wire::{self, attribute};
 
 const NFT_MSG_GETCHAIN: u16 = SUBSYSTEM | 4;
-/// The tables of iptables.
+/// Names of the iptables tables.
 const TABLES: [&str; 4] = ["raw", "mangle", "nat", "filter"];
-/// What the names of its chains begin with.
+/// Beginning of the names of Calico's chains.
 const CHAIN_PREFIX: &str = "cali-";
 
 /// `NFNL_SUBSYS_IPSET`, in the upper byte of a message type.
@@ -22,7 +23,7 @@ const IPSET_CMD_LIST: u16 = 6 << 8 | 7;
 const IPSET_ATTR_PROTOCOL: u16 = 1;
 const IPSET_ATTR_SETNAME: u16 = 2;
 const IPSET_ATTR_FLAGS: u16 = 6 | 1 << 14;
-/// The oldest that the kernel speaks.
+/// Oldest protocol version that the kernel supports.
 const IPSET_PROTOCOL: u8 = 6;
 const IPSET_FLAG_LIST_SETNAME: u32 = 1 << 1;
 const SET_PREFIXES: [&str; 2] = ["cali4", "cali6"];
@@ -30,7 +31,7 @@ const SET_PREFIXES: [&str; 2] = ["cali4", "cali6"];
 /// `struct nfgenmsg`: family, version and resource.
 const HEADER_LEN: usize = 4;
 
-/// Whether iptables-nft has chains of Calico's in this family.
+/// Reports whether iptables-nft has Calico's chains in this family.
 ///
 /// # Errors
 /// If that cannot be read.
@@ -46,7 +47,7 @@ pub fn has_iptables_chains(family: Family, timeout: Duration) -> Result<bool, Ne
     some(found)
 }
 
-/// Whether there are IP sets of Calico's.
+/// Reports whether Calico's IP sets exist.
 ///
 /// # Errors
 /// If that cannot be read.
@@ -65,7 +66,7 @@ pub fn has_ip_sets(timeout: Duration) -> Result<bool, NetlinkError> {
     some(found)
 }
 
-/// Whether anything was found; nothing is where the kernel knows nothing of such.
+/// Reports whether anything was found. A kernel without support for such objects has none.
 fn some(found: Result<Vec<()>, NetlinkError>) -> Result<bool, NetlinkError> {
     match found {
         Ok(found) => Ok(!found.is_empty()),
@@ -74,7 +75,7 @@ fn some(found: Result<Vec<()>, NetlinkError>) -> Result<bool, NetlinkError> {
     }
 }
 
-/// An attribute that is a text.
+/// Returns the text of an attribute.
 fn text(payload: &[u8], wanted: u16) -> Option<String> {
     let mut found = None;
     let attributes = payload.get(HEADER_LEN..)?;

@@ -1,5 +1,5 @@
-//! Tables of nftables, and the generation of the ruleset: how many transactions the kernel has committed in a network namespace
-//! (`NFT_MSG_GETGEN` in `linux/netfilter/nf_tables.h`).
+//! Nftables tables, and the generation of the ruleset: the number of transactions that the kernel
+//! has committed in a network namespace (`NFT_MSG_GETGEN` in `linux/netfilter/nf_tables.h`).
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const NFTA_GEN_ID: u16 = 1;
 /// `struct nfgenmsg`: family, version and resource, all unspecified.
 const HEADER: [u8; 4] = [0; 4];
 
-/// A connection to nftables.
+/// Connection to nftables.
 #[derive(Debug)]
 pub struct Nftables {
     socket: Socket,
@@ -36,7 +36,7 @@ impl Nftables {
         Socket::open_netfilter(timeout).map(|socket| Self { socket })
     }
 
-    /// What there is of a table; `None` if nothing is.
+    /// Returns the contents of a table; `None` if it is missing.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -44,7 +44,7 @@ impl Nftables {
         self.read_by(|| SnapshotReader::new(table), "table of nftables")
     }
 
-    /// Of a table only the rules, and what they have counted; `None` if there are none.
+    /// Returns only the rules of a table, with their counters; `None` if there are none.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -67,7 +67,7 @@ impl Nftables {
         }
     }
 
-    /// Whether a table has chains.
+    /// Reports whether a table has chains.
     ///
     /// # Errors
     /// If that cannot be read.
@@ -87,7 +87,7 @@ impl Nftables {
                 reader.on_message(kind, payload).map_err(|_| NetlinkError::Malformed { what })
             });
             match listed {
-                // Nothing of the kind is there.
+                // There are no objects of this kind.
                 Err(error) if error.errno() == Some(Errno::NOENT) => {}
                 listed => listed?,
             }
@@ -95,10 +95,10 @@ impl Nftables {
         Ok(reader.finish())
     }
 
-    /// Makes all changes of a transaction, or none.
+    /// Commits a transaction.
     ///
     /// # Errors
-    /// What the kernel refuses, or that it is not known what became of it.
+    /// The changes that the kernel refuses, or that the outcome is unknown.
     pub fn commit(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
         let messages = encode(transaction);
         let told = self.socket.transaction_told(&messages, "change of nftables");
@@ -113,51 +113,53 @@ impl Nftables {
         Err(CommitError::answered(refused.into_iter().map(answer)))
     }
 
-    /// Removes a table with all that is in it; says whether it was there. First its rules go: by rules that a packet has met already, it
-    /// would look into maps whose elements have gone with the table, and be taken for one of an unknown interface.
+    /// Removes a table with its contents; reports whether it existed. The rules are removed first.
+    /// Otherwise, rules that still evaluate a packet would look it up in maps whose elements are
+    /// gone, and treat it as one from an unknown interface.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn delete(&mut self, table: TableId) -> Result<bool, NetlinkError> {
-        // One message each, however much there is.
+        // One message each, regardless of the table's size.
         let deletion = encode(&Transaction { table, commands: vec![Command::DeleteTable] });
-        // The rules of a table are told in the same way as the table itself.
+        // Messages identify a table and the rules of a table in the same way.
         let flush = deletion.iter().map(|message| (nft_message::NFT_MSG_DELRULE, 0, message.payload.clone()));
-        // What cannot be flushed is deleted as it is.
+        // If the rules cannot be removed first, the table is deleted with them.
         let _ = self.socket.transaction(&flush.collect::<Vec<_>>(), "removal of rules of nftables");
         let told = self.socket.transaction_told(&deletion, "removal of a table of nftables");
         match told.map(|refused| refused.into_iter().next()) {
             Ok(None) => Ok(true),
-            // Without nftables there is no table, either.
+            // Without nftables there is no such table.
             Ok(Some((_, error))) | Err(error) if error.is_nothing_of_nftables() => Ok(false),
             Ok(Some((_, error))) | Err(error) => Err(error),
         }
     }
 
-    /// Whether the kernel has flow tables. Leaves nothing behind, whatever the answer.
+    /// Reports whether the kernel supports flow tables. Leaves nothing behind.
     pub fn has_flow_tables(&mut self) -> bool {
         let probe = TableId::of(Family::V4, "calico-flowtable-probe");
         self.takes(probe, Command::AddFlowTable { devices: Vec::new() })
     }
 
-    /// Whether the kernel has tables of ARP packets. Leaves nothing behind, whatever the answer.
+    /// Reports whether the kernel supports tables for ARP packets. Leaves nothing behind.
     pub fn has_arp_tables(&mut self) -> bool {
         let probe = TableId { name: "calico-arp-probe", ..TableId::CALICO_ARP };
         let base = BaseChain { kind: ChainKind::Filter, hook: Hook::Output, priority: 0 };
         self.takes(probe, Command::AddChain { chain: LayeredName::from_kernel("filter-OUTPUT"), base: Some(base) })
     }
 
-    /// Whether the kernel takes a change, in a table that is gone by the end of the transaction.
+    /// Reports whether the kernel accepts a change, in a table that is removed by the end of the
+    /// transaction.
     fn takes(&mut self, table: TableId, command: Command) -> bool {
         let commands = vec![Command::AddTable, command, Command::DeleteTable];
         let refusal = self.commit(&Transaction { table, commands }).err();
         if let Some(refusal) = &refusal {
-            tracing::debug!(%table, %refusal, "The kernel does not take this");
+            tracing::debug!(%table, %refusal, "The kernel does not support this");
         }
         refusal.is_none()
     }
 
-    /// The number of transactions committed so far, modulo 2^32.
+    /// Returns the number of transactions committed so far, modulo 2^32.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -166,7 +168,7 @@ impl Nftables {
     }
 }
 
-/// The generation, from a message that has one.
+/// Decodes the generation.
 fn parse(kind: u16, payload: &[u8]) -> Result<Option<u32>, NetlinkError> {
     let malformed = || NetlinkError::Malformed { what: "generation of the nftables ruleset" };
     if kind != NFT_MSG_NEWGEN {

@@ -1,5 +1,5 @@
-//! What other programs left that is only to be found and removed: routing rules, routes outside of the main table, XDP
-//! programs. Requests to remove repeat what the kernel listed.
+//! Removal of objects of other programs: routing rules, routes outside of the main table, XDP
+//! programs. Requests to remove repeat the kernel's listing.
 
 use tortie_model::Family;
 
@@ -14,14 +14,14 @@ const RTM_GETROUTE: u16 = 26;
 
 const ROUTE_HEADER_LEN: usize = 12;
 const RTA_TABLE: u16 = 15;
-/// Of Calico (`RTPROT_CALICO`).
+/// Route protocol of Calico (`RTPROT_CALICO`).
 const PROTOCOL_CALICO: u8 = 80;
 
 const RULE_HEADER_LEN: usize = 12;
 const FRA_PRIORITY: u16 = 6;
 const FRA_FWMARK: u16 = 10;
 const FRA_TABLE: u16 = 15;
-/// The tables that Felix takes (`RouteTableRanges`).
+/// Routing tables that Felix uses (`RouteTableRanges`).
 const FELIX_TABLES: std::ops::RangeInclusive<u32> = 1..=250;
 
 const LINK_HEADER_LEN: usize = 16;
@@ -29,12 +29,12 @@ const IFLA_XDP: u16 = 43 | 0x8000;
 const IFLA_XDP_FD: u16 = 1;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_FLAGS: u16 = 3;
-/// Ways in which programs are attached, as the kernel says and as it is told.
+/// Modes of attachment, as the kernel reports them and as a request names them.
 const XDP_MODES: [(u8, u32); 3] = [(1, 1 << 2), (2, 1 << 1), (3, 1 << 3)];
-/// In several at once.
+/// Programs are attached in several modes.
 const XDP_ATTACHED_MULTI: u8 = 4;
 
-/// A header of twelve bytes that only says the family.
+/// Returns a header of twelve bytes with nothing but the family.
 fn family_header(family: Family) -> Vec<u8> {
     let mut header = vec![0; ROUTE_HEADER_LEN];
     if let Some(first) = header.first_mut() {
@@ -43,7 +43,7 @@ fn family_header(family: Family) -> Vec<u8> {
     header
 }
 
-/// The table that a rule of `WireGuard` leads to.
+/// Returns the table to which a rule of `WireGuard` leads; `None` for other rules.
 fn wireguard_table(priority: u32, payload: &[u8]) -> Result<Option<u32>, NetlinkError> {
     let mut table = payload.get(4).map(|table| u32::from(*table));
     let (mut found_priority, mut has_mark) = (0, false);
@@ -59,7 +59,7 @@ fn wireguard_table(priority: u32, payload: &[u8]) -> Result<Option<u32>, Netlink
     Ok(table.filter(|table| found_priority == priority && FELIX_TABLES.contains(table) && has_mark))
 }
 
-/// Whether a route is of Calico and in a table that only rules lead to.
+/// Reports whether a route is Calico's and in a table that only rules lead to.
 fn is_outside_main(family: Family, payload: &[u8]) -> Result<bool, NetlinkError> {
     let mut table = payload.get(4).map(|table| u32::from(*table));
     wire::for_each_attribute("route", payload.get(ROUTE_HEADER_LEN..).unwrap_or_default(), |kind, value| {
@@ -75,10 +75,11 @@ fn is_outside_main(family: Family, payload: &[u8]) -> Result<bool, NetlinkError>
 }
 
 impl Netlink {
-    /// Removes rules of a family by which packets with a mark take tables of Felix; returns these tables.
+    /// Removes rules of a family that direct marked packets to Felix's tables; returns these
+    /// tables.
     ///
     /// # Errors
-    /// If the kernel does not say which there are, or refuses.
+    /// If the kernel cannot list them, or refuses.
     pub fn remove_wireguard_rules(&mut self, family: Family, priority: u32) -> Result<Vec<u32>, NetlinkError> {
         let found = self.socket.dump_raw(RTM_GETRULE, &family_header(family), "rules", |kind, payload| {
             let is_of_family = payload.first() == Some(&wire::family_number(family));
@@ -95,10 +96,10 @@ impl Netlink {
         Ok(tables)
     }
 
-    /// Removes routes of Calico in tables that only rules lead to; returns how many.
+    /// Removes Calico's routes in tables that only rules lead to; returns their number.
     ///
     /// # Errors
-    /// If the kernel does not say which there are, or refuses.
+    /// If the kernel cannot list them, or refuses.
     pub fn remove_routes_outside_main(&mut self, family: Family) -> Result<usize, NetlinkError> {
         let found = self.socket.dump_raw(RTM_GETROUTE, &family_header(family), "routes", |kind, payload| {
             let is_ours = kind == RTM_NEWROUTE && is_outside_main(family, payload)?;
@@ -114,7 +115,7 @@ impl Netlink {
         Ok(count)
     }
 
-    /// Takes the XDP program off an interface; returns whether there was one.
+    /// Detaches the XDP program of an interface; reports whether there was one.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -150,7 +151,7 @@ impl Netlink {
     }
 
     fn detach_xdp_from(&mut self, header: &[u8], flag: u32) -> Result<(), NetlinkError> {
-        // No program: a descriptor that is none.
+        // An invalid file descriptor means no program.
         let descriptor = wire::attribute(IFLA_XDP_FD, &(-1_i32).to_ne_bytes());
         let flags = wire::attribute(IFLA_XDP_FLAGS, &flag.to_ne_bytes());
         let attribute = wire::attribute(IFLA_XDP, &[descriptor, flags].concat());
@@ -158,7 +159,7 @@ impl Netlink {
     }
 }
 
-/// The kernel's last attribute may end anywhere.
+/// Pads a payload of the kernel, whose last attribute may end anywhere.
 fn aligned(mut payload: Vec<u8>) -> Vec<u8> {
     payload.resize(payload.len().next_multiple_of(4), 0);
     payload

@@ -12,25 +12,25 @@ const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "link" };
 
-/// A network interface that exists.
+/// Existing network interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkState {
-    /// Its index, which names it for as long as it exists.
+    /// Its index, which identifies it for as long as it exists.
     pub index: u32,
     /// Its name, which may change.
     pub name: InterfaceName,
     /// Whether it can carry traffic (`IFF_RUNNING`).
     pub is_running: bool,
-    /// The largest packet that it takes; 0 if the kernel does not say.
+    /// Its MTU in bytes; 0 if the kernel does not report it.
     pub mtu: u32,
 }
 
-/// A network interface whose name is no [`InterfaceName`]: no rule can be written about it.
+/// Network interface whose name is no [`InterfaceName`], so that no rule can refer to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OddLink {
     /// Its index.
     pub index: u32,
-    /// Its name, bytes that are no text replaced.
+    /// Its name, with invalid UTF-8 replaced.
     pub name: String,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn dump_request() -> Request {
     Request { message: RouteNetlinkMessage::GetLink(LinkMessage::default()), flags: 0 }
 }
 
-/// The link that a message is about; `None` if it is about one as a member of a bridge and the like.
+/// Decodes the header; `None` if the message is about a link as a member of a bridge or similar.
 fn parse_header(payload: &[u8]) -> Result<Option<LinkHeader>, NetlinkError> {
     let header = LinkHeader::parse(payload).map_err(|_| MALFORMED)?;
     Ok((header.interface_family == AddressFamily::Unspec).then_some(header))

@@ -1,27 +1,28 @@
-//! What a dump brings, message by message.
+//! Decoding of a dump, message by message.
 
 use netlink_packet_core::NLM_F_DUMP_INTR;
 
 use super::error::NetlinkError;
 use super::wire::{self, NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN};
 
-/// What a dump has brought so far.
+/// Objects of a dump received so far.
 #[derive(Debug)]
 pub(super) struct Listing<T> {
     sequence: u32,
     what: &'static str,
     found: Vec<T>,
-    /// Nothing has changed since the dump began, as far as the kernel says.
+    /// Whether the objects have not changed since the dump began, according to the kernel.
     is_consistent: bool,
 }
 
 impl<T> Listing<T> {
-    /// The dump that was asked for with this sequence number.
+    /// Begins the dump that was requested with this sequence number.
     pub(super) const fn new(sequence: u32, what: &'static str) -> Self {
         Self { sequence, what, found: Vec::new(), is_consistent: true }
     }
 
-    /// Takes a datagram; messages with other numbers are of dumps that were given up. Returns whether it was the last one.
+    /// Processes a datagram. Messages with other sequence numbers belong to abandoned dumps.
+    /// Reports whether it was the last one.
     pub(super) fn take(
         &mut self,
         datagram: &[u8],

@@ -1,4 +1,5 @@
-//! Where addresses are on this node: the interface that leads to each, and the port of the bridge behind which it is.
+//! Location of addresses on this node: the interface that leads to each, and the bridge port behind
+//! which it is.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -40,20 +41,20 @@ const NUD_INCOMPLETE: u16 = 0x01;
 const NUD_FAILED: u16 = 0x20;
 const NUD_PERMANENT: u16 = 0x80;
 
-/// How often it is looked whether addresses have answered, and how long they are waited for each time.
+/// Number of checks whether addresses have answered, and pause between them.
 const ATTEMPTS: u32 = 6;
 const ANSWER_TIME: Duration = Duration::from_millis(20);
 
-/// An interface, as far as it may lead to addresses.
+/// Interface that may lead to addresses.
 #[derive(Debug)]
 struct Interface {
     name: InterfaceName,
     is_bridge: bool,
-    /// The bridge that it is a port of.
+    /// Bridge of which it is a port.
     master: Option<u32>,
 }
 
-/// Which Ethernet address an address has on an interface, and behind which port of a bridge that is.
+/// Ethernet addresses of IP addresses by interface, and ports of Ethernet addresses by bridge.
 #[derive(Debug, Default)]
 struct Ethernet {
     neighbours: BTreeMap<(u32, IpAddr), Mac>,
@@ -61,9 +62,9 @@ struct Ethernet {
 }
 
 impl Netlink {
-    /// Returns the places of addresses; see [`Neighbours::locate`](tortie_dataplane::Neighbours::locate). Waits a
-    /// moment for the answers of the addresses' owners, so that places known before a restart are found at once after
-    /// it.
+    /// Returns the places of addresses; see
+    /// [`Neighbours::locate`](tortie_dataplane::Neighbours::locate). Waits briefly for answers of
+    /// the addresses' owners, so that places known before a restart are found right after it.
     ///
     /// # Errors
     /// If the kernel does not answer.
@@ -74,7 +75,7 @@ impl Netlink {
         let interfaces: BTreeMap<u32, Interface> =
             self.socket.dump(link::dump_request(), "links", parse_interface)?.into_iter().collect();
         let mut found = Vec::with_capacity(addresses.len());
-        // By their position; with the bridge behind which they are.
+        // Position of each address, with its bridge.
         let mut unknown = Vec::new();
         for (address, before) in addresses {
             let index = interface_to(&mut self.socket, *address)?;
@@ -119,10 +120,11 @@ impl Netlink {
         Ok(found)
     }
 
-    /// Has the kernel ask for an address on a bridge, so that the bridge hears the answer.
+    /// Makes the kernel send a request for an address on a bridge, so that the bridge learns the
+    /// port from the answer.
     fn ask(&mut self, address: IpAddr, bridge: u32, is_known: bool) -> Result<(), NetlinkError> {
         if is_known {
-            // What is believed to be its Ethernet address is none that the bridge has seen of late.
+            // The bridge has not seen the address's presumed Ethernet address recently.
             ignore_missing(self.socket.request(neighbour_request(address, bridge, false), "neighbour"))?;
         }
         ignore_missing(self.socket.request(neighbour_request(address, bridge, true), "neighbour"))
@@ -140,7 +142,7 @@ impl Netlink {
         }
         let request = super::neighbour::fdb_request(0);
         let found = self.dump_if_supported(request, "forwarding entries", |kind, payload| {
-            // Permanent ones are the ports' own addresses.
+            // Permanent entries are the ports' Ethernet addresses.
             Ok(Entry::parse(kind, payload)?.filter(|entry| entry.state & NUD_PERMANENT == 0))
         })?;
         ethernet.ports =
@@ -149,7 +151,7 @@ impl Netlink {
     }
 }
 
-/// Whether an address that was found behind a port is not somewhere else for sure.
+/// Reports whether an address that was found behind a port may still be there.
 fn is_still_behind(
     before: &AddressPlace,
     bridge: u32,
@@ -161,12 +163,14 @@ fn is_still_behind(
         && port.is_some_and(|port| before.port == Some(port.name) && port.master == Some(bridge))
 }
 
-/// The interface that packets to an address leave by, if it is directly there.
+/// Returns the interface by which packets to an address leave, if the address is directly reachable
+/// there.
 fn interface_to(socket: &mut Socket, address: IpAddr) -> Result<Option<u32>, NetlinkError> {
     Ok(route_to(socket, address)?.filter(|(_, is_direct)| *is_direct).map(|(interface, _)| interface))
 }
 
-/// The interface that packets to an address leave by, and whether it is directly there; `None` if nothing leaves.
+/// Returns the interface by which packets to an address leave, and whether the address is directly
+/// reachable there; `None` if no packet leaves.
 pub(super) fn route_to(socket: &mut Socket, address: IpAddr) -> Result<Option<(u32, bool)>, NetlinkError> {
     let family = Family::of(address);
     let mut message = RouteMessage::default();
@@ -179,7 +183,7 @@ pub(super) fn route_to(socket: &mut Socket, address: IpAddr) -> Result<Option<(u
     let request = Request { message: RouteNetlinkMessage::GetRoute(message), flags: 0 };
     match socket.get(request, "route to an address", parse_route_to) {
         Ok(route) => Ok(route),
-        // No route, or one that leads nowhere.
+        // There is no route, or it discards the packets.
         Err(NetlinkError::Refused { .. }) => Ok(None),
         Err(error) => Err(error),
     }
@@ -225,12 +229,12 @@ fn parse_interface(kind: u16, payload: &[u8]) -> Result<Option<(u32, Interface)>
         }
         Some(())
     })?;
-    // The monitor does not report one with an odd name, so that no address is there.
+    // The monitor does not report an interface with an odd name, so it has no addresses.
     let name = name.ok_or(MALFORMED)?.parse().ok();
     Ok(name.map(|name| (header.index, Interface { name, is_bridge, master })))
 }
 
-/// An entry of a table of neighbours, or of a bridge.
+/// Entry of a neighbour table, or of a bridge.
 struct Entry {
     interface: u32,
     state: u16,
@@ -240,7 +244,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// `None` for other messages, and for what has no Ethernet address.
+    /// Decodes an entry; `None` for other messages, and for entries without an Ethernet address.
     fn parse(kind: u16, payload: &[u8]) -> Result<Option<Self>, NetlinkError> {
         let header = NeighbourHeader::parse(payload).map_err(|_| NetlinkError::Malformed { what: "neighbour" })?;
         if kind != RTM_NEWNEIGH {
@@ -268,7 +272,7 @@ impl Entry {
     }
 }
 
-/// Has the kernel ask for the Ethernet address of a neighbour, or forget it.
+/// Returns a request to resolve the Ethernet address of a neighbour, or to drop its entry.
 fn neighbour_request(address: IpAddr, interface: u32, is_asked: bool) -> Request {
     let mut message = NeighbourMessage::default();
     message.header = NeighbourHeader {
@@ -289,7 +293,8 @@ fn neighbour_request(address: IpAddr, interface: u32, is_asked: bool) -> Request
     }
 }
 
-/// A bridge that is gone or down by now answers for nobody; the news will come.
+/// Ignores refusals: a bridge that is gone or down by now gets no answers, and a notification of
+/// its change will follow.
 fn ignore_missing(result: Result<(), NetlinkError>) -> Result<(), NetlinkError> {
     match result {
         Err(NetlinkError::Refused { .. }) => Ok(()),

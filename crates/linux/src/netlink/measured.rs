@@ -1,4 +1,4 @@
-//! How much processor time it takes to read what flow logs need.
+//! Processor time for reading the input of flow logs.
 
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ const CONNECTIONS: usize = 100_000;
 const TIMEOUT: Duration = Duration::from_secs(60);
 const REASON: &str = "net.netfilter.nf_conntrack_acct=1";
 
-/// The processor time of this thread, in the kernel as well.
+/// Measures the processor time of this thread, including the kernel's.
 fn spent<T>(body: impl FnOnce() -> T) -> (Duration, T) {
     let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
     let begin = now();
@@ -56,7 +56,7 @@ fn read_packets(namespace: &Namespace) {
     print(&format!("logged packets in {calls} calls"), packets, took);
     let mut longest = Duration::ZERO;
     for _ in 0..20 {
-        // What is left of those before.
+        // Remaining packets of the previous rounds.
         let mut left = 1;
         while left > 0 {
             poll_for(&mut [PollFd::new(&nflog, PollFlags::IN)], Duration::from_millis(200)).unwrap();
@@ -70,7 +70,7 @@ fn read_packets(namespace: &Namespace) {
     println!("a single packet arrives after {longest:?}, at most");
 }
 
-/// Reads all events that wait; returns how many are lost.
+/// Reads all waiting events; returns the number of lost ones.
 fn whole(events: &mut ConnectionEvents, mut each: impl FnMut(ConnectionEvent)) -> u64 {
     let mut lost = 0;
     loop {

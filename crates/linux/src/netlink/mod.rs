@@ -1,10 +1,11 @@
-//! What the agent asks of the kernel's routing subsystem and tells it, over `rtnetlink(7)`: links, local addresses, routes,
-//! the rules that lead to tables of them, permanent neighbours, and tunnel devices with their addresses and forwarding
-//! entries. Beside it netfilter's: tracked connections and their events, and the packets that rules log or that are traced.
+//! Access to the kernel's routing subsystem over `rtnetlink(7)`: links, local addresses, routes,
+//! routing rules, permanent neighbours, and tunnel devices with their addresses and forwarding
+//! entries. Also access to netfilter: conntrack entries and their events, and packets that rules
+//! log or that are traced.
 //!
-//! Everything belongs to the network namespace of the thread that opened the socket. Everything blocks, but for the `read`
-//! of those that listen to netfilter. Of what the kernel sends only the attributes that are needed are decoded, so that
-//! one that a newer kernel adds cannot hide a link or a route.
+//! Everything belongs to the network namespace of the thread that opened the socket. All calls
+//! block, except `read` of the netfilter listeners. Only the needed attributes of the kernel's
+//! messages are decoded, so that an attribute of a newer kernel cannot hide a link or a route.
 //!
 //! ```no_run
 //! use tortie_linux::netlink::Netlink;
@@ -67,7 +68,7 @@ pub use wireguard_traffic::{DeviceTraffic, PeerTraffic};
 
 use socket::Socket;
 
-/// A connection to the kernel for requests, one at a time.
+/// Connection to the kernel for requests, one at a time.
 #[derive(Debug)]
 pub struct Netlink {
     socket: Socket,
@@ -82,7 +83,7 @@ impl Netlink {
         Socket::open(timeout).map(|socket| Self { socket })
     }
 
-    /// All links but those with odd names, by index.
+    /// Returns all links but those with odd names, by index.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -92,7 +93,7 @@ impl Netlink {
         Ok(links)
     }
 
-    /// All links.
+    /// Returns all links.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -100,10 +101,11 @@ impl Netlink {
         self.socket.dump(link::dump_request(), "links", link::parse)
     }
 
-    /// The local addresses of all interfaces that have some, by the index of the interface.
+    /// Returns the local addresses of all interfaces that have any, by the index of the interface.
     ///
-    /// Only those of `interface`, if one is given. They are learnt from the `local` routes of the table of that name, and so are those that packets are taken in
-    /// for (`felix/ifacemonitor/iface_monitor.go`).
+    /// Only those of `interface`, if one is given. They are taken from the `local` routes of the
+    /// table `local`, which also determine the addresses for which the kernel accepts packets
+    /// (`felix/ifacemonitor/iface_monitor.go`).
     ///
     /// # Errors
     /// If they cannot be read.
@@ -121,7 +123,8 @@ impl Netlink {
         Ok(addresses)
     }
 
-    /// All routes of a table of a family, in order. None if the kernel has neither the family nor the table.
+    /// Returns all routes of a table of a family, in order; none if the kernel lacks the family or
+    /// the table.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -133,8 +136,8 @@ impl Netlink {
         Ok(routes)
     }
 
-    /// The routes of a table of a family that leave by one interface, in order. None if the kernel has neither the
-    /// family nor the interface.
+    /// Returns the routes of a table of a family that leave by one interface, in order; none if the
+    /// kernel lacks the family or the interface.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -147,17 +150,17 @@ impl Netlink {
         let request = route::dump_request(family, table, Some(interface));
         let mut routes =
             self.dump_if_supported(request, "routes", |kind, payload| route::parse(family, table, kind, payload))?;
-        // Kernels without strict checks list all.
+        // Kernels without strict checks list all routes.
         routes.retain(|route| route.target.interface == Some(interface));
         routes.sort();
         Ok(routes)
     }
 
-    /// Makes routes in a table, each in place of one with the same key, or removes some, in this order; tells what
-    /// became of each.
+    /// Creates, replaces by key, or removes routes in a table, in this order; returns the outcome
+    /// of each change.
     ///
     /// # Errors
-    /// If it is not known what became of some.
+    /// If some outcomes are unknown.
     pub fn change_routes(
         &mut self,
         table: RouteTableIndex,
@@ -170,7 +173,7 @@ impl Netlink {
         self.socket.batch(changes.iter().map(request).collect(), "route change")
     }
 
-    /// The addresses of a family that are marked, by whichever process.
+    /// Returns the marked addresses of a family; any process may have marked them.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -179,8 +182,8 @@ impl Netlink {
         self.dump_if_supported(request, "marked addresses", |kind, payload| route::parse_mark(family, kind, payload))
     }
 
-    /// Marks an address by a route that leads nowhere, in a table of its own that no rule refers to, or takes the mark
-    /// away. Packets are not affected.
+    /// Marks an address by a blackhole route in a separate table that no rule refers to, or removes
+    /// the mark. Packets are not affected.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -189,7 +192,8 @@ impl Netlink {
         self.socket.request(request, "address mark")
     }
 
-    /// All permanent neighbours of a family with an Ethernet address, in order. None if the kernel does not have the family.
+    /// Returns all permanent neighbours of a family with an Ethernet address, in order; none if the
+    /// kernel lacks the family.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -201,7 +205,8 @@ impl Netlink {
         Ok(neighbours)
     }
 
-    /// The permanent forwarding entries of a tunnel device for single Ethernet addresses, in order.
+    /// Returns the permanent forwarding entries of a tunnel device for single Ethernet addresses,
+    /// in order.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -213,11 +218,11 @@ impl Netlink {
         Ok(entries)
     }
 
-    /// Makes permanent neighbour and forwarding entries, in place of what was there, or removes some, in this order; tells
-    /// what became of each.
+    /// Creates, replaces or removes permanent neighbour and forwarding entries, in this order;
+    /// returns the outcome of each change.
     ///
     /// # Errors
-    /// If it is not known what became of some.
+    /// If some outcomes are unknown.
     pub fn change_neighbours(
         &mut self,
         changes: &[NeighbourChange],
@@ -225,15 +230,15 @@ impl Netlink {
         self.socket.batch(changes.iter().map(neighbour::change_request).collect(), "neighbour change")
     }
 
-    /// The interface by which packets to an address leave; `None` if none do.
+    /// Returns the interface by which packets to an address leave; `None` if there is none.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If the kernel does not answer.
     pub fn interface_to(&mut self, address: IpAddr) -> Result<Option<u32>, NetlinkError> {
         Ok(locate::route_to(&mut self.socket, address)?.map(|(interface, _)| interface))
     }
 
-    /// The device of this name; `None` if there is none.
+    /// Returns the device of this name; `None` if it is missing.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -244,7 +249,7 @@ impl Netlink {
         }
     }
 
-    /// The Ethernet address of an interface; `None` if it has none.
+    /// Returns the Ethernet address of an interface; `None` if it has none.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -253,7 +258,8 @@ impl Netlink {
         Ok(device.mac)
     }
 
-    /// The addresses of a device in a family, in order. None if the kernel does not have the family.
+    /// Returns the addresses of a device in a family, in order; none if the kernel lacks the
+    /// family.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -265,7 +271,7 @@ impl Netlink {
         Ok(addresses)
     }
 
-    /// Makes, changes or removes a device.
+    /// Creates, changes or removes a device.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -274,7 +280,7 @@ impl Netlink {
         self.socket.request(request, what)
     }
 
-    /// A dump that is empty if the kernel knows neither the family nor the table.
+    /// Dumps; the result is empty if the kernel lacks the family or the table.
     fn dump_if_supported<T>(
         &mut self,
         request: wire::Request,

@@ -1,4 +1,5 @@
-//! Permanent neighbours, also known as static ARP entries, and where tunnel devices send frames.
+//! Permanent neighbours, also known as static ARP entries, and forwarding entries of tunnel
+//! devices.
 
 use std::net::IpAddr;
 
@@ -25,7 +26,8 @@ pub(super) fn dump_request(family: Family) -> Request {
     Request { message: RouteNetlinkMessage::GetNeighbour(message), flags: 0 }
 }
 
-/// Asks for the forwarding entries of a device. Old kernels answer with those of others as well.
+/// Returns a request for the forwarding entries of a device. Old kernels also list those of other
+/// devices.
 pub(super) fn fdb_request(interface: u32) -> Request {
     let mut message = NeighbourMessage::default();
     message.header.family = AddressFamily::Bridge;
@@ -75,7 +77,8 @@ fn message(family: AddressFamily, ifindex: u32, address: IpAddr, mac: Mac) -> Ne
     message
 }
 
-/// What neighbours and forwarding entries have in common: interface, address and Ethernet address.
+/// Decodes the common part of neighbours and forwarding entries: interface, address and Ethernet
+/// address.
 fn parse_raw(family: AddressFamily, kind: u16, payload: &[u8]) -> Result<Option<(u32, IpAddr, Mac)>, NetlinkError> {
     let header = NeighbourHeader::parse(payload).map_err(|_| NetlinkError::Malformed { what: "neighbour" })?;
     let is_permanent = u16::from(header.state) & NUD_PERMANENT != 0;
@@ -105,7 +108,7 @@ pub(super) fn parse(family: Family, kind: u16, payload: &[u8]) -> Result<Option<
     Ok(raw.map(|(interface, address, mac)| Neighbour { interface, address, mac }))
 }
 
-/// A forwarding entry of the device for one Ethernet address.
+/// Decodes a forwarding entry of the device for one Ethernet address.
 pub(super) fn parse_fdb(device: u32, kind: u16, payload: &[u8]) -> Result<Option<FdbEntry>, NetlinkError> {
     let is_single = |mac: &Mac| mac.0 != [0; 6] && mac.0[0] & 1 == 0;
     let raw = parse_raw(AddressFamily::Bridge, kind, payload)?;

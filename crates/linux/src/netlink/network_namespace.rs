@@ -1,4 +1,4 @@
-//! Which network namespace the other end of a link is in.
+//! Network namespace of the other end of a link.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -13,17 +13,18 @@ const IFLA_LINK_NETNSID: u16 = 37;
 
 const RTM_NEWNSID: u16 = 88;
 const RTM_GETNSID: u16 = 90;
-/// `struct rtgenmsg`, with what it takes for attributes to follow.
+/// `struct rtgenmsg`, padded so that attributes can follow.
 const NSID_HEADER: [u8; 4] = [0; 4];
 const NETNSA_NSID: u16 = 1;
 const NETNSA_FD: u16 = 3;
 
-/// The number by which this network namespace calls another one.
+/// Id of another network namespace in this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceId(i32);
 
 impl Netlink {
-    /// Where the other end of a link is, which is of this name here; `None` if it is here as well, or has no other end.
+    /// Returns the network namespace of the other end of the link with this name; `None` if it is
+    /// this namespace, or the link has no other end.
     ///
     /// # Errors
     /// If there is no such link, or it cannot be read.
@@ -36,7 +37,7 @@ impl Netlink {
         })
     }
 
-    /// How a network namespace is called here; `None` if nothing leads there.
+    /// Returns the id of a network namespace in this one; `None` if it has none here.
     ///
     /// # Errors
     /// If the descriptor is not one of a network namespace.

@@ -36,21 +36,23 @@ const NFULNL_COPY_PACKET: u8 = 2;
 const NFULNL_CFG_F_SEQ: u16 = 1;
 const NFULNL_CFG_F_CONNTRACK: u16 = 4;
 
-/// The bytes of a packet that are copied: the longest IPv4 header, or that of IPv6 with some extension headers, and ports.
+/// Number of bytes of a packet that are copied: enough for the longest IPv4 header, or that of IPv6
+/// with some extension headers, and ports.
 const COPIED: u32 = 128;
-/// A datagram goes out when it has so many packets, or so many bytes: four pages with what the kernel keeps beside them, which it
-/// can have at any time.
+/// Numbers of packets and bytes at which a datagram is sent: four pages including the kernel's
+/// overhead, which the kernel can allocate at any time.
 const PACKETS_PER_DATAGRAM: u32 = 64;
 const BYTES_PER_DATAGRAM: u32 = 4 * 4096 - 512;
-/// For how many hundredths of a second a datagram that is not full is held back.
+/// Maximum delay of a datagram that is not full, in hundredths of a second.
 const HELD_BACK: u32 = 5;
-/// For how long the kernel may take to answer.
+/// Timeout for answers of the kernel.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Hears of the packets that rules of this network namespace log in some groups. Nobody else can read these groups meanwhile.
+/// Receiver of the packets that rules of this network namespace log to some groups. No other
+/// process can read these groups meanwhile.
 ///
-/// A packet arrives at most a tenth of a second after it was logged. A packet that is lost, because nobody reads, never holds
-/// up the kernel.
+/// A packet arrives at most a tenth of a second after it was logged. A packet that is not read in
+/// time is lost, and never blocks the kernel.
 ///
 /// ```no_run
 /// use tortie_linux::netlink::Nflog;
@@ -71,7 +73,7 @@ pub struct Nflog {
 }
 
 impl Nflog {
-    /// Has the packets of these groups sent here.
+    /// Begins to receive the packets of these groups.
     ///
     /// # Errors
     /// [`NetlinkError::GroupTaken`] if another process reads one of them, another error if the kernel refuses.
@@ -95,17 +97,17 @@ impl Nflog {
         Ok(Self { socket, sequence: Sequence::new(&groups), tells_connections })
     }
 
-    /// Whether the kernel tells to which connection a packet belongs. It does not if it is built without
-    /// `NETFILTER_NETLINK_GLUE_CT`.
+    /// Reports whether the kernel provides the connection of a packet. A kernel without
+    /// `NETFILTER_NETLINK_GLUE_CT` does not.
     #[must_use]
     pub const fn tells_connections(&self) -> bool {
         self.tells_connections
     }
 
-    /// Gives out all packets that wait, up to a bound. Does not wait for any.
+    /// Passes the waiting packets to `each`, up to a limit. Does not wait for any.
     ///
-    /// [`Read::lost`] is exact in the long run: how many packets an overrun has cost is known when the group's next packet
-    /// arrives; until then it counts as one.
+    /// [`Read::lost`] is exact in the long run. The number of packets lost by an overrun is known
+    /// when the group's next packet arrives; until then the overrun counts as one.
     ///
     /// # Errors
     /// If the socket cannot be read any more.
@@ -149,8 +151,8 @@ fn bind(socket: &mut Socket, group: u16, with_connections: bool) -> Result<(), N
     socket.request_raw(NFULNL_MSG_CONFIG, 0, &payload.concat(), "NFLOG group")
 }
 
-/// Whether this process may change netfilter at all. The kernel answers that first, also to a request that does not exist;
-/// that a group is taken it says with the same error.
+/// Reports whether this process may change netfilter at all. The kernel checks this first, also for
+/// a request that does not exist. It reports a taken group with the same error.
 fn is_privileged(socket: &mut Socket) -> Result<bool, NetlinkError> {
     match socket.request_raw(NFULNL_MSG_PACKET, 0, &header(0), "NFLOG") {
         Ok(()) => Ok(true),
@@ -161,7 +163,7 @@ fn is_privileged(socket: &mut Socket) -> Result<bool, NetlinkError> {
     }
 }
 
-/// `struct nfgenmsg`: no family, version 0, the group.
+/// Encodes `struct nfgenmsg`: no family, version 0, the group.
 fn header(group: u16) -> [u8; 4] {
     let [high, low] = group.to_be_bytes();
     [0, 0, high, low]

@@ -1,4 +1,4 @@
-//! What messages about tables, chains and rules of nftables are made of (`linux/netfilter/nf_tables.h`).
+//! Parts of messages about nftables tables, chains and rules (`linux/netfilter/nf_tables.h`).
 
 use super::wire::attribute;
 
@@ -31,7 +31,7 @@ const NFTA_CMP_DATA: u16 = 3;
 const NFTA_DATA_VALUE: u16 = 1;
 const NFT_CMP_EQ: u32 = 0;
 
-/// The first parts of all expressions that read something are alike: where to put it.
+/// Destination register: the first attribute of all expressions that load a value.
 pub(super) const DREG: u16 = 1;
 pub(super) const REGISTER: u32 = 1;
 
@@ -55,7 +55,7 @@ pub(super) fn data(kind: u16, value: &[u8]) -> Vec<u8> {
     nested(kind, &[attribute(NFTA_DATA_VALUE, value)])
 }
 
-/// Whether what was read has this value.
+/// Returns an expression that compares the loaded value with this one.
 pub(super) fn equals(value: &[u8]) -> Vec<u8> {
     let parts = [number(NFTA_CMP_SREG, REGISTER), number(NFTA_CMP_OP, NFT_CMP_EQ), data(NFTA_CMP_DATA, value)];
     expression("cmp", &parts)

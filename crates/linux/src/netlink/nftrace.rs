@@ -1,10 +1,11 @@
-//! Packets that are traced through all rules of a network namespace (`nft_trace.c` of the kernel).
+//! Tracing of packets through all rules of a network namespace (`nft_trace.c` of the kernel).
 //!
-//! A table of nftables marks them, as early as possible. Rules of nftables, those of iptables-nft among them, are told here then;
-//! those of iptables-legacy see the same mark, and log the packet (see [`Nflog`](super::Nflog)). Chains behind all others tell that
-//! a packet got through.
+//! An nftables table marks the packets as early as possible. Nftables rules, including rules by
+//! iptables-nft, are then reported here. Those by iptables-legacy see the same mark, and log the
+//! packet (see [`Nflog`](super::Nflog)). Chains after all others report that a packet was accepted.
 //!
-//! The table belongs to the socket that made it: the kernel removes it when that is closed, however the process ends.
+//! The table belongs to the socket that created it: the kernel removes it when the socket is
+//! closed, however the process ends.
 
 mod filter;
 mod message;
@@ -29,24 +30,24 @@ pub use rules::Chain;
 
 const NFT_MSG_TRACE: u16 = SUBSYSTEM | 17;
 const NFNLGRP_NFTRACE: u32 = 9;
-/// For how long the kernel may take to answer.
+/// Timeout for answers of the kernel.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why packets cannot be traced.
+/// Reason why packets cannot be traced.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The kernel is older than Linux 5.12, or has no nftables.
     #[error("this kernel cannot trace packets: it takes nftables of Linux 5.12 or later")]
     Unsupported,
-    /// Something else.
+    /// Any other error.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
 }
 
-/// The packets that some filters match are traced, until this is dropped.
+/// Trace of the packets that some filters match, until this is dropped.
 #[derive(Debug)]
 pub struct Nftrace {
-    /// The table is its.
+    /// Socket that owns the table.
     _owner: Socket,
     listener: Socket,
     table: String,
@@ -54,7 +55,8 @@ pub struct Nftrace {
 }
 
 impl Nftrace {
-    /// Has packets of a family traced that any of the filters matches, by a table of this name.
+    /// Begins to trace packets of a family that any of the filters matches, by a table of this
+    /// name.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -70,13 +72,13 @@ impl Nftrace {
         Ok(Self { _owner: owner, listener, table: table.to_owned(), family })
     }
 
-    /// The name of its own table.
+    /// Returns the name of its table.
     #[must_use]
     pub fn table(&self) -> &str {
         &self.table
     }
 
-    /// Gives out all messages that wait, up to a bound. Does not wait for any.
+    /// Passes the waiting messages to `each`, up to a limit. Does not wait for any.
     ///
     /// # Errors
     /// If the socket cannot be read any more.
@@ -87,7 +89,7 @@ impl Nftrace {
                 return Ok(false);
             }
             let message = TraceMessage::parse(frame.payload)?;
-            // Tables of both families trace the packets of either.
+            // Tables for both families trace the packets of either.
             let is_ours = message.family == family || message.family == NFPROTO_INET;
             if is_ours {
                 each(message);
@@ -103,10 +105,10 @@ impl AsFd for Nftrace {
     }
 }
 
-/// The handles of all rules of a family, in the order of each chain.
+/// Handles of all rules of a family, in the order of each chain.
 pub type Handles = BTreeMap<Chain, Vec<u64>>;
 
-/// Lists the rules of nftables that packets of a family meet.
+/// Lists the nftables rules for packets of a family.
 ///
 /// # Errors
 /// If they cannot be listed.

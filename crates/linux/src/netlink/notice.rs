@@ -9,19 +9,19 @@ use super::link::{LinkState, OddLink};
 use super::wire::{Frame, NLMSG_OVERRUN, RTM_DELLINK, RTM_DELROUTE, RTM_NEWLINK, RTM_NEWROUTE};
 use super::{link, route};
 
-/// A change that the kernel reports to its subscribers.
+/// Change that the kernel reports to its subscribers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A link exists, in this state.
     Link(LinkState),
     /// A link exists with an odd name.
     OddLink(OddLink),
-    /// A link, of this name at last, does not exist any more.
+    /// A link does not exist any more.
     LinkGone {
         /// Its index.
         index: u32,
     },
-    /// An address became local or ceased to be.
+    /// An address was added or removed.
     Address {
         /// The index of the interface.
         interface: u32,
@@ -33,7 +33,7 @@ pub enum Notice {
 }
 
 impl Notice {
-    /// Reads a message of the kernel; `None` if it is about something else.
+    /// Decodes a message of the kernel; `None` if it is about something else.
     pub(super) fn parse(frame: &Frame<'_>) -> Result<Option<Self>, NetlinkError> {
         match frame.kind {
             RTM_NEWLINK => {

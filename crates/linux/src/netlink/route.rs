@@ -1,4 +1,4 @@
-//! Routes, and the local addresses that the local table tells of.
+//! Routes, and local addresses from the table `local`.
 
 use std::net::IpAddr;
 
@@ -14,9 +14,10 @@ use super::error::NetlinkError;
 use super::wire::{self, RTM_NEWROUTE, Request};
 
 pub(super) const TABLE_LOCAL: RouteTableIndex = RouteTableIndex(255);
-/// No rule refers to it, so that packets never do. Far from the tables that Calico takes (`RouteTableRanges`).
+/// Table of marks. No rule refers to it, so that packets never use it. Its number is far from the
+/// tables that Calico takes (`RouteTableRanges`).
 pub(super) const TABLE_MARKS: RouteTableIndex = RouteTableIndex(0x7061_6e00);
-/// Stands in the header, where there is one byte, for tables with larger numbers (`RT_TABLE_COMPAT`).
+/// Number in the header, which has one byte, for tables with larger numbers (`RT_TABLE_COMPAT`).
 const TABLE_COMPAT: u8 = 252;
 
 const HEADER_LEN: usize = 12;
@@ -38,8 +39,8 @@ const RTN_THROW: u8 = 9;
 
 const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "route" };
 
-/// Asks for the routes of one table, or for those of them that leave by one interface. Only kernels with strict checks
-/// (4.20) leave others out.
+/// Returns a request for the routes of one table, or for those of them that leave by one interface.
+/// Kernels without strict checks (before 4.20) also list others.
 pub(super) fn dump_request(family: Family, table: RouteTableIndex, interface: Option<u32>) -> Request {
     let mut message = RouteMessage::default();
     message.header.address_family = wire::address_family(family);
@@ -122,7 +123,7 @@ fn encode(route: &Route, table: RouteTableIndex) -> RouteMessage {
     message
 }
 
-/// What is needed of a route, whatever table it is in.
+/// Decoded part of a route of any table.
 struct Raw {
     table: RouteTableIndex,
     kind: u8,
@@ -138,7 +139,8 @@ struct Raw {
     source: Option<IpAddr>,
 }
 
-/// `None` for other messages, other families, and entries of the kernel's route cache.
+/// Decodes a route; `None` for other messages, other families, and entries of the kernel's route
+/// cache.
 fn parse_raw(family: Family, kind: u16, payload: &[u8]) -> Result<Option<Raw>, NetlinkError> {
     let header = RouteHeader::parse(payload).map_err(|_| MALFORMED)?;
     if kind != RTM_NEWROUTE
@@ -183,7 +185,7 @@ fn parse_raw(family: Family, kind: u16, payload: &[u8]) -> Result<Option<Raw>, N
     }))
 }
 
-/// The largest packet, from what a route says of its path.
+/// Returns the path MTU in the metrics of a route.
 fn route_mtu(metrics: &[u8]) -> Option<Option<u32>> {
     let mut mtu = None;
     let parsed = wire::for_each_attribute("route", metrics, |kind, value| {
@@ -195,7 +197,7 @@ fn route_mtu(metrics: &[u8]) -> Option<Option<u32>> {
     parsed.ok().map(|()| mtu)
 }
 
-/// A route of a table.
+/// Decodes a route of a table.
 pub(super) fn parse(
     family: Family,
     table: RouteTableIndex,
@@ -212,7 +214,7 @@ pub(super) fn parse(
         RTN_THROW => RouteKind::Throw,
         other => RouteKind::Other(other),
     };
-    // The kernel shows the loopback interface with IPv6 routes that lead nowhere.
+    // The kernel reports the loopback interface for IPv6 routes that discard packets.
     let leads_nowhere = matches!(raw.kind, RTN_BLACKHOLE | RTN_UNREACHABLE | RTN_PROHIBIT | RTN_THROW);
     Ok(Some(Route {
         key: RouteKey { destination: raw.destination, tos: raw.tos, metric: raw.metric },
@@ -229,13 +231,13 @@ pub(super) fn parse(
     }))
 }
 
-/// The address that a route of the table of marks is about.
+/// Decodes the address of a route in the table of marks.
 pub(super) fn parse_mark(family: Family, kind: u16, payload: &[u8]) -> Result<Option<IpAddr>, NetlinkError> {
     let mark = parse_raw(family, kind, payload)?.filter(|raw| raw.table == TABLE_MARKS && raw.destination.is_host());
     Ok(mark.map(|raw| raw.destination.address()))
 }
 
-/// The interface and the address that a route of the local table makes local.
+/// Decodes the interface and the address that a route of the table `local` makes local.
 pub(super) fn parse_local_address(
     family: Family,
     kind: u16,

@@ -18,7 +18,7 @@ const FLAGS: usize = 8;
 
 const FR_ACT_TO_TBL: u8 = 1;
 const FIB_RULE_INVERT: u32 = 2;
-/// Stands in the header for tables with numbers of more than a byte.
+/// Number in the header for tables with numbers of more than a byte.
 const RT_TABLE_UNSPEC: u8 = 0;
 
 const FRA_PRIORITY: u16 = 6;
@@ -29,10 +29,10 @@ const FRA_TABLE: u16 = 15;
 const FRA_FWMASK: u16 = 16;
 const FRA_PAD: u16 = 18;
 const FRA_PROTOCOL: u16 = 21;
-/// What the kernel says of a rule that suppresses nothing.
+/// Value of the kernel for a rule that suppresses nothing.
 const NOTHING: u32 = u32::MAX;
 
-/// A rule of the family; `None` for those that do not lead to a table.
+/// Decodes a rule of the family; `None` for rules that do not lead to a table.
 pub(super) fn parse(family: Family, kind: u16, payload: &[u8]) -> Result<Option<RoutingRule>, NetlinkError> {
     const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "rule" };
     if kind != RTM_NEWRULE {
@@ -68,7 +68,7 @@ pub(super) fn parse(family: Family, kind: u16, payload: &[u8]) -> Result<Option<
     Ok(Some(rule))
 }
 
-/// What makes a rule, or by which the kernel finds it.
+/// Encodes a rule to create, or to find for removal.
 pub(super) fn encode(rule: &RoutingRule) -> Vec<u8> {
     let table = u8::try_from(rule.table.0).unwrap_or(RT_TABLE_UNSPEC);
     let mut payload = vec![wire::family_number(rule.family), 0, 0, 0, table, 0, 0, FR_ACT_TO_TBL];
@@ -83,8 +83,8 @@ pub(super) fn encode(rule: &RoutingRule) -> Vec<u8> {
 }
 
 impl Netlink {
-    /// The rules of a family that lead to a table, in the order in which they are asked. None if the kernel does not have
-    /// the family.
+    /// Returns the rules of a family that lead to a table, in the order of their evaluation; none
+    /// if the kernel lacks the family.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -101,7 +101,7 @@ impl Netlink {
         Ok(rules.into_iter().filter(|rule| rule.table == table).collect())
     }
 
-    /// Makes or removes a rule.
+    /// Creates or removes a rule.
     ///
     /// # Errors
     /// If the kernel refuses.

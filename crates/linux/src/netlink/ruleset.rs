@@ -1,4 +1,5 @@
-//! Who changes tables of nftables (`NFNLGRP_NFTABLES` in `linux/netfilter/nfnetlink.h`).
+//! Notifications of changes to nftables tables (`NFNLGRP_NFTABLES` in
+//! `linux/netfilter/nfnetlink.h`).
 
 use std::time::Duration;
 
@@ -12,16 +13,16 @@ use super::wire;
 
 /// `NFNLGRP_NFTABLES`.
 const GROUP: u32 = 7;
-/// What the kernel tells at the end of each transaction.
+/// Message at the end of each transaction.
 const NFT_MSG_NEWGEN: u16 = SUBSYSTEM | 15;
 /// `NFPROTO_ARP`.
 const ARP: u8 = 3;
 /// `struct nfgenmsg`.
 const HEADER_LEN: usize = 4;
-/// The table, in messages about tables, chains, rules, sets and elements alike.
+/// Attribute of the table, in messages about tables, chains, rules, sets and elements alike.
 const TABLE: u16 = 1;
 
-/// A socket that hears of transactions of nftables, and counts those that change one of some tables.
+/// Socket that receives nftables transactions, and counts those that change one of some tables.
 #[derive(Debug)]
 pub struct RulesetSubscription {
     socket: Socket,
@@ -29,7 +30,7 @@ pub struct RulesetSubscription {
 }
 
 impl RulesetSubscription {
-    /// Subscribes; what happens before goes unheard.
+    /// Subscribes; earlier changes are not reported.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -39,11 +40,13 @@ impl RulesetSubscription {
         Ok(Self { socket, transactions: Transactions { tables: tables.to_vec(), is_touched: false, count: 0 } })
     }
 
-    /// Waits for what the kernel tells, for as long as was said at first. Returns how many transactions have changed the tables since
-    /// this was opened; `None` if that is as it was.
+    /// Waits for notifications, up to the timeout given to [`open`](Self::open). Returns the number
+    /// of transactions that have changed the tables since this was opened; `None` if it has not
+    /// changed.
     ///
     /// # Errors
-    /// [`NetlinkError::Overflow`] if the kernel told more than was listened to. After any error the number means nothing.
+    /// [`NetlinkError::Overflow`] if notifications were lost. After any error the number is
+    /// meaningless.
     pub fn receive(&mut self) -> Result<Option<u64>, NetlinkError> {
         let before = self.transactions.count;
         let datagram = match self.socket.receive("changes of nftables") {
@@ -61,7 +64,7 @@ impl RulesetSubscription {
 #[derive(Debug)]
 struct Transactions {
     tables: Vec<TableId>,
-    /// The transaction that is being told of changes one of the tables.
+    /// Whether the transaction that is being received changes one of the tables.
     is_touched: bool,
     count: u64,
 }

@@ -1,4 +1,4 @@
-//! Netlink sockets: one for requests, one that listens.
+//! Netlink sockets: one for requests, one for notifications.
 
 use std::convert::Infallible;
 use std::io;
@@ -17,11 +17,12 @@ use super::listing::Listing;
 use super::notice::Notice;
 use super::wire::{self, Frame, NLMSG_ERROR, Request};
 
-/// More than the kernel puts into a datagram unless one message needs it.
+/// Buffer size for a datagram in bytes. The kernel sends larger ones only for a single large
+/// message.
 const DATAGRAM: usize = 256 * 1024;
-/// Room for what the kernel sends while nobody reads.
+/// Size of the receive buffer in bytes, for messages between two reads.
 const RECEIVE_BUFFER: usize = 4 * 1024 * 1024;
-/// Room for a transaction of nftables.
+/// Size of the send buffer in bytes, for an nftables transaction.
 const SEND_BUFFER: usize = 256 * 1024 * 1024;
 const DUMP_ATTEMPTS: usize = 4;
 
@@ -34,7 +35,7 @@ const RTNLGRP_LINK: u32 = 1;
 const RTNLGRP_IPV4_ROUTE: u32 = 7;
 const RTNLGRP_IPV6_ROUTE: u32 = 11;
 
-/// A socket for requests.
+/// Socket for requests.
 pub(super) struct Socket {
     raw: RawSocket,
     sequence: u32,
@@ -60,7 +61,7 @@ fn socket_error(what: &'static str) -> impl Fn(io::Error) -> NetlinkError {
 fn open(protocol: isize) -> Result<RawSocket, NetlinkError> {
     let mut raw = RawSocket::new(protocol).map_err(socket_error("open"))?;
     raw.bind_auto().map_err(socket_error("bind"))?;
-    // Forcing it needs a privilege; without, the limit of the system applies.
+    // Forcing the size needs a privilege; without it, the limit of the system applies.
     if sockopt::set_socket_recv_buffer_size_force(&raw, RECEIVE_BUFFER).is_err() {
         sockopt::set_socket_recv_buffer_size(&raw, RECEIVE_BUFFER)
             .map_err(|errno| NetlinkError::from_io("set the size of the receive buffer", errno.into()))?;
@@ -69,7 +70,7 @@ fn open(protocol: isize) -> Result<RawSocket, NetlinkError> {
 }
 
 fn set_timeout(raw: &RawSocket, timeout: Duration) -> Result<(), NetlinkError> {
-    // Zero would be no timeout at all.
+    // Zero would mean no timeout.
     let timeout = timeout.max(Duration::from_millis(1));
     sockopt::set_socket_timeout(raw, Timeout::Recv, Some(timeout))
         .map_err(|errno| NetlinkError::from_io("set the timeout", errno.into()))
@@ -108,14 +109,14 @@ impl Socket {
     pub(super) fn open(timeout: Duration) -> Result<Self, NetlinkError> {
         let raw = open(NETLINK_ROUTE)?;
         set_timeout(&raw, timeout)?;
-        // Old kernels know neither; both only make answers shorter or clearer.
+        // Old kernels lack these options, which only make answers shorter or clearer.
         let _ = raw.set_ext_ack(true);
         let _ = raw.set_cap_ack(true);
         let _ = raw.set_netlink_get_strict_chk(true);
         Ok(Self { raw, sequence: 0, datagram: Vec::new() })
     }
 
-    /// A socket for netfilter's subsystems.
+    /// Opens a socket for netfilter's subsystems.
     pub(super) fn open_netfilter(timeout: Duration) -> Result<Self, NetlinkError> {
         let raw = open(NETLINK_NETFILTER)?;
         set_timeout(&raw, timeout)?;
@@ -126,7 +127,7 @@ impl Socket {
         Ok(Self { raw, sequence: 0, datagram: Vec::new() })
     }
 
-    /// The same; `None` where the kernel has no netfilter to talk to.
+    /// Opens a socket for netfilter's subsystems; `None` if the kernel has no netfilter.
     pub(super) fn open_netfilter_if_there(timeout: Duration) -> Result<Option<Self>, NetlinkError> {
         match Self::open_netfilter(timeout) {
             Err(NetlinkError::Socket { error, .. })
@@ -138,7 +139,7 @@ impl Socket {
         }
     }
 
-    /// A socket for the families of generic netlink.
+    /// Opens a socket for the families of generic netlink.
     pub(super) fn open_generic(timeout: Duration) -> Result<Self, NetlinkError> {
         let raw = open(NETLINK_GENERIC)?;
         set_timeout(&raw, timeout)?;
@@ -146,18 +147,18 @@ impl Socket {
         Ok(Self { raw, sequence: 0, datagram: Vec::new() })
     }
 
-    /// Subscribes to what the kernel tells of by itself.
+    /// Subscribes to a group of notifications.
     pub(super) fn subscribe(&mut self, group: u32) -> Result<(), NetlinkError> {
         self.raw.add_membership(group).map_err(socket_error("subscribe"))
     }
 
-    /// The next datagram, for which it waits.
+    /// Waits for the next datagram and returns it.
     pub(super) fn receive(&mut self, what: &'static str) -> Result<&[u8], NetlinkError> {
         receive(&self.raw, &mut self.datagram, what)?;
         Ok(&self.datagram)
     }
 
-    /// The datagram that waits; `None` if there is none.
+    /// Returns the next datagram without waiting; `None` if there is none.
     pub(super) fn receive_now(&mut self, what: &'static str) -> Result<Option<&[u8]>, NetlinkError> {
         match receive_with(RecvFlags::DONTWAIT, &self.raw, &mut self.datagram, what) {
             Ok(()) => Ok(Some(&self.datagram)),
@@ -166,7 +167,7 @@ impl Socket {
         }
     }
 
-    /// Sends a message and returns what `parse` makes of the answer.
+    /// Sends a message and returns its answer, decoded by `parse`.
     pub(super) fn ask<T>(
         &mut self,
         kind: u16,
@@ -206,13 +207,13 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends a request and waits for what becomes of it.
+    /// Sends a request and waits for its acknowledgement.
     pub(super) fn request(&mut self, request: Request, what: &'static str) -> Result<(), NetlinkError> {
         self.send(request, NLM_F_REQUEST | NLM_F_ACK)?;
         self.acknowledgement(what)
     }
 
-    /// The same with a message that is bytes already.
+    /// Sends an encoded request and waits for its acknowledgement.
     pub(super) fn request_raw(
         &mut self,
         kind: u16,
@@ -243,11 +244,11 @@ impl Socket {
         }
     }
 
-    /// Sends requests together and waits for what becomes of each, in their order. One that fails does not stop those
-    /// behind it.
+    /// Sends requests together, and returns the outcome of each in their order. A failing request
+    /// does not stop the others.
     ///
     /// # Errors
-    /// If it is not known what became of some.
+    /// If some outcomes are unknown.
     pub(super) fn batch(
         &mut self,
         requests: Vec<Request>,
@@ -257,7 +258,7 @@ impl Socket {
         self.batch_of(requests, encode, what)
     }
 
-    /// The same with messages that are bytes already.
+    /// Sends encoded requests together, and returns the outcome of each in their order.
     pub(super) fn batch_raw(
         &mut self,
         kind: u16,
@@ -304,7 +305,8 @@ impl Socket {
         Ok(outcomes.into_iter().flatten().collect())
     }
 
-    /// Sends messages of nftables, each with its type and flags, that take effect together or not at all.
+    /// Sends nftables messages, each with its type and flags, as a transaction: all of them take
+    /// effect, or none.
     pub(super) fn transaction(
         &mut self,
         messages: &[(u16, u16, Vec<u8>)],
@@ -336,11 +338,11 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends messages of nftables, each with its type, flags and payload, that take effect together or not at all. Tells which
-    /// of them the kernel refuses, by their places, and why.
+    /// Sends nftables messages, each with its type, flags and payload, as a transaction: all of
+    /// them take effect, or none. Returns the positions of the refused messages, with the reasons.
     ///
     /// # Errors
-    /// If it is not known what became of them.
+    /// If the outcome is unknown.
     pub(super) fn transaction_told(
         &mut self,
         messages: &[tortie_nftables::wire::Message],
@@ -352,7 +354,7 @@ impl Socket {
         self.raw.send_to(&bytes, &SocketAddr::new(0, 0), 0).map_err(socket_error("send"))?;
         let mut refused = Vec::new();
         let mut is_answered = false;
-        // It has answered before the call returns: after a refusal nothing more comes.
+        // The kernel has answered before the call returns: after a refusal no more answers follow.
         while !is_answered {
             if refused.is_empty() {
                 receive(&self.raw, &mut self.datagram, what)?;
@@ -377,7 +379,7 @@ impl Socket {
         Ok(refused)
     }
 
-    /// Sends a request and returns what `parse` makes of the answer.
+    /// Sends a request and returns its answer, decoded by `parse`.
     pub(super) fn get<T>(
         &mut self,
         request: Request,
@@ -388,7 +390,8 @@ impl Socket {
         self.answer(what, parse)
     }
 
-    /// Lists what `parse` makes of the answers; tries again if it changes meanwhile.
+    /// Lists the answers to a request, decoded by `parse`. Retries if the listed objects change
+    /// meanwhile.
     pub(super) fn dump<T>(
         &mut self,
         request: Request,
@@ -416,7 +419,8 @@ impl Socket {
         self.listing(what, parse)
     }
 
-    /// Lists what `parse` makes of the answers to a message that is bytes already; tries again if it changes meanwhile.
+    /// Lists the answers to an encoded message, decoded by `parse`. Retries if the listed objects
+    /// change meanwhile.
     pub(super) fn dump_raw<T>(
         &mut self,
         kind: u16,
@@ -434,7 +438,8 @@ impl Socket {
         }
     }
 
-    /// Gives `each` the answers to a message that is bytes already, as they come. After an error it may have been given some.
+    /// Passes the answers to an encoded message to `each` as they arrive. It may have received some
+    /// before an error.
     pub(super) fn visit_raw(
         &mut self,
         kind: u16,
@@ -461,9 +466,10 @@ impl Socket {
     }
 }
 
-/// The messages of a batch of nftables, the first of this sequence number, and the number of that which the kernel answers when it has
-/// done all that goes before; `None` if there are none. It is the last that changes something: kernels before 6.10 do not answer
-/// to the end of a batch.
+/// Encodes a batch of nftables messages, beginning with this sequence number. Also returns the
+/// sequence number of the message whose answer means that all earlier ones are done; `None` if
+/// there are no messages. It is the last one that changes something, since kernels before 6.10 do
+/// not answer to the end of a batch.
 fn told_batch(messages: &[tortie_nftables::wire::Message], begin: u32) -> Option<(Vec<u8>, u32)> {
     let (last, others) = messages.split_last()?;
     let mut bytes = wire::encode(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, begin, &NFTABLES_BATCH);
@@ -476,7 +482,8 @@ fn told_batch(messages: &[tortie_nftables::wire::Message], begin: u32) -> Option
     Some((bytes, sequence))
 }
 
-/// A socket that hears of changes of links and local addresses, in the order in which the kernel makes them.
+/// Socket that receives changes of links and local addresses, in the order in which the kernel
+/// makes them.
 pub struct Subscription {
     raw: RawSocket,
     datagram: Vec<u8>,
@@ -502,10 +509,11 @@ impl Subscription {
         Ok(Self { raw, datagram: Vec::new(), timeout: None })
     }
 
-    /// Waits for changes; none if there are none within `timeout`.
+    /// Waits for changes; returns none if there are none within `timeout`.
     ///
     /// # Errors
-    /// [`NetlinkError::Overflow`] if changes were lost. After any error everything is to be read afresh.
+    /// [`NetlinkError::Overflow`] if changes were lost. After any error, the caller has to list
+    /// everything again.
     pub fn receive(&mut self, timeout: Duration) -> Result<Vec<Notice>, NetlinkError> {
         if self.timeout != Some(timeout) {
             set_timeout(&self.raw, timeout)?;

@@ -25,14 +25,14 @@ const INGRESS: u32 = 0xffff_fff1;
 const INGRESS_HANDLE: u32 = 0xffff_0000;
 /// The directions of `clsact`.
 const CLSACT: [u32; 2] = [0xffff_fff2, 0xffff_fff3];
-/// `1:`, as Felix has it.
+/// `1:`, as in Felix.
 const BUCKET_HANDLE: u32 = 0x1_0000;
 
 const TCA_TBF_PARMS: u16 = 1;
 const TCA_TBF_RATE64: u16 = 4;
 const TCA_TBF_PRATE64: u16 = 5;
 const TCA_TBF_PBURST: u16 = 7;
-/// Lengths of packets count as they are, so that no table of transmission times is needed.
+/// Packet lengths count unchanged, so that no table of transmission times is needed.
 const LINKLAYER_ETHERNET: u8 = 1;
 
 const TCA_U32_CLASSID: u16 = 1;
@@ -49,17 +49,17 @@ const FILTER_INFO: u32 = 1 << 16 | (3_u16.to_be() as u32);
 
 const TCA_BPF_NAME: u16 = 7;
 
-/// A filter of an interface.
+/// Filter of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     /// The index of the interface.
     pub interface: u32,
-    /// What hangs it up.
+    /// Its identification within the interface.
     handle: u32,
     parent: u32,
     info: u32,
     kind: String,
-    /// Where it sends packets instead, by the index of an interface.
+    /// Index of the interface to which it redirects packets.
     pub redirects_to: Option<u32>,
     /// The name of its eBPF program.
     pub program: Option<String>,
@@ -74,7 +74,7 @@ fn text(kind: u16, value: &str) -> Vec<u8> {
     attribute(kind, &[value.as_bytes(), &[0]].concat())
 }
 
-/// Type, flags and payload of the request for a change, and what it is called.
+/// Returns type, flags and payload of the request for a change, and its name in errors.
 fn change_request(change: &QdiscChange) -> (u16, u16, Vec<u8>, &'static str) {
     match change {
         QdiscChange::SetBucket(index, bucket) => {
@@ -120,9 +120,9 @@ fn bucket_options(bucket: &TokenBucket) -> Vec<u8> {
     attribute(TCA_OPTIONS, &options)
 }
 
-/// All packets leave by another interface instead.
+/// Returns options that redirect all packets to another interface.
 fn redirect_options(to: u32) -> Vec<u8> {
-    // One key that every packet passes.
+    // One key that matches every packet.
     let mut selector = vec![TC_U32_TERMINAL, 0, 1, 0];
     selector.resize(16 + 16, 0);
     let parms = [0, 0, TC_ACT_STOLEN, 0, 0, EGRESS_REDIRECT, to].into_iter().flat_map(u32::to_ne_bytes);
@@ -174,9 +174,9 @@ fn parse_qdisc(kind: u16, payload: &[u8]) -> Result<Option<Qdisc>, NetlinkError>
     let kind = match raw.kind.as_str() {
         "ingress" => QdiscKind::Ingress,
         "clsact" => QdiscKind::Clsact,
-        // Below another one it is part of somebody's construction.
+        // Below another qdisc, a token bucket belongs to the configuration of other software.
         "tbf" if raw.parent == ROOT && raw.handle == BUCKET_HANDLE => QdiscKind::Bucket(parse_bucket(&raw.options)?),
-        // The kernel gives an interface one that has no handle.
+        // The kernel's default qdisc of an interface has no handle.
         _ if raw.handle == 0 => QdiscKind::Default,
         _ => QdiscKind::Other(raw.kind),
     };
@@ -194,7 +194,7 @@ fn parse_bucket(options: &[u8]) -> Result<TokenBucket, NetlinkError> {
                 bucket.peak_rate = bucket.peak_rate.max(u64::from(word(20)?));
                 bucket.limit = word(24)?;
                 bucket.buffer = word(28)?;
-                // In units of time; only whether there is any can be compared.
+                // In units of time; only its presence can be compared.
                 bucket.min_burst = word(32)?;
             }
             TCA_TBF_RATE64 => bucket.rate = wide(value)?,
@@ -232,7 +232,8 @@ fn parse_filter(kind: u16, payload: &[u8]) -> Result<Option<Filter>, NetlinkErro
     Ok(Some(Filter { interface, handle, parent, info, kind, redirects_to, program }))
 }
 
-/// Where the first action that redirects packets sends them; `None` also for what cannot be read.
+/// Returns the target of the first action that redirects packets; `None` if there is none or it
+/// cannot be decoded.
 fn redirection(actions: &[u8]) -> Option<u32> {
     let mut to = None;
     let each_action = |_, action: &[u8]| {
@@ -255,7 +256,7 @@ fn redirection(actions: &[u8]) -> Option<u32> {
 }
 
 impl Netlink {
-    /// All queueing disciplines.
+    /// Returns all queueing disciplines.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -263,7 +264,7 @@ impl Netlink {
         self.socket.dump_raw(RTM_GETQDISC, &header(0, 0, 0, 0), "qdiscs", parse_qdisc)
     }
 
-    /// Changes a queueing discipline, or where the packets of an interface go.
+    /// Changes a queueing discipline, or the redirection of an interface's packets.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -272,13 +273,14 @@ impl Netlink {
         self.socket.request_raw(kind, flags, &payload, what)
     }
 
-    /// Where filters send what comes in by an interface, by indices; `None` for a filter that does something else.
+    /// Returns the indices of the interfaces to which filters redirect the packets received by an
+    /// interface; `None` for a filter that does something else.
     ///
     /// # Errors
     /// If they cannot be read.
     pub fn redirections(&mut self, interface: u32) -> Result<Vec<Option<u32>>, NetlinkError> {
         let filters = self.filters(interface, INGRESS_HANDLE)?;
-        // The kernel also lists the table that its u32 filters are in.
+        // The kernel also lists the hash table of its u32 filters.
         let real = filters.into_iter().filter(|filter| filter.kind != "u32" || filter.handle & 0xfff != 0);
         Ok(real.map(|filter| filter.redirects_to).collect())
     }
@@ -292,7 +294,7 @@ impl Netlink {
         }
     }
 
-    /// The filters of the `clsact` of an interface, in both directions.
+    /// Returns the filters of the `clsact` of an interface, in both directions.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -301,7 +303,8 @@ impl Netlink {
         for parent in CLSACT {
             filters.extend(self.filters(interface, parent)?);
         }
-        // What all filters of a priority have in common is listed as one without a handle.
+        // The kernel also lists the common part of all filters of a priority, as a filter without a
+        // handle.
         filters.retain(|filter| filter.handle != 0);
         Ok(filters)
     }

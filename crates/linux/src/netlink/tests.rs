@@ -61,7 +61,7 @@ fn via(interface: u32, scope: RouteScope) -> RouteTarget {
     }
 }
 
-/// What becomes of a single change.
+/// Returns the outcome of a single change.
 fn change(netlink: &mut Netlink, change: RouteChange) -> Result<(), NetlinkError> {
     let mut outcomes = netlink.change_routes(RouteTableIndex::MAIN, &[change]).unwrap();
     assert_eq!(outcomes.len(), 1);

@@ -1,7 +1,8 @@
-//! A table of nftables that has the kernel track connections in a network namespace, where nothing else may ask for it.
+//! Nftables table that makes the kernel track connections in a network namespace where no other
+//! rule requires it.
 //!
-//! The kernel tracks connections for as long as some rule asks about them. The one here is in a chain that nothing leads to, so
-//! that no packet meets it, and it stays when the process ends.
+//! The kernel tracks connections as long as some rule uses conntrack. The rule here is in a chain
+//! that no rule jumps to, so that no packet reaches it. It outlives the process.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ const NFTA_CT_KEY: u16 = 2;
 const NFT_CT_STATE: u32 = 0;
 const ESTABLISHED: u32 = 2;
 
-/// Has connections of both families tracked from now on.
+/// Makes the kernel track connections of both families from now on.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -41,7 +42,7 @@ pub fn track_connections(timeout: Duration) -> Result<(), NetlinkError> {
         text(NFTA_RULE_CHAIN, CHAIN),
         nested(NFTA_RULE_EXPRESSIONS, &[state, equals(&ESTABLISHED.to_ne_bytes())]),
     ]);
-    // Whatever has been left of the table goes.
+    // Removes all remains of the table first.
     let messages = [
         (NFT_MSG_NEWTABLE, NLM_F_CREATE, table()),
         (NFT_MSG_DELTABLE, 0, table()),
@@ -52,7 +53,7 @@ pub fn track_connections(timeout: Duration) -> Result<(), NetlinkError> {
     socket.transaction(&messages, WHAT)
 }
 
-/// Leaves it to others. Says whether there was anything to remove.
+/// Removes the table; reports whether it existed.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -60,7 +61,7 @@ pub fn leave_connections(timeout: Duration) -> Result<bool, NetlinkError> {
     let Some(mut socket) = Socket::open_netfilter_if_there(timeout)? else { return Ok(false) };
     match socket.transaction(&[(NFT_MSG_DELTABLE, 0, message(&[text(NFTA_TABLE_NAME, TABLE)]))], WHAT) {
         Ok(()) => Ok(true),
-        // Without nftables there is no table, either.
+        // Without nftables there is no such table.
         Err(error) if error.is_nothing_of_nftables() => Ok(false),
         Err(error) => Err(error),
     }
@@ -104,7 +105,7 @@ mod tests {
                 let shown = tables();
                 assert!(shown.contains("table inet tortie") && shown.matches("ct state").count() == 1, "{shown}");
             }
-            // A table that somebody has emptied is made again.
+            // A table whose rules were flushed is created again.
             namespace.shell("nft flush table inet tortie").unwrap();
             namespace.run(|| track_connections(TIMEOUT)).unwrap().unwrap();
             assert!(tables().contains("ct state"), "{}", tables());

@@ -1,28 +1,29 @@
-//! What the kernel has sent by itself, read without waiting.
+//! Reading of the kernel's notifications without waiting.
 
 use super::error::NetlinkError;
 use super::socket::Socket;
 use super::wire::{self, Frame};
 
-/// How many datagrams are read in a row.
+/// Maximum number of datagrams read in sequence.
 pub(super) const DATAGRAMS: usize = 256;
 
-/// What a call of `read` has brought.
+/// Result of a call of `read`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Read {
-    /// How many packets or events were given out.
+    /// Number of packets or events that were passed on.
     pub messages: usize,
-    /// How many the kernel has dropped because they were not read in time, as far as that is known.
+    /// Number of messages that the kernel has dropped because they were not read in time, as far as
+    /// it is known.
     pub lost: u64,
-    /// How many messages were not understood.
+    /// Number of malformed messages.
     pub unreadable: u64,
     /// Whether more may wait.
     pub more: bool,
 }
 
-/// Reads what waits, up to a bound. `each` says whether it has given a message out; one that it answers with an error is
-/// unreadable. Every overrun counts as one that is lost.
+/// Reads the waiting messages, up to a limit. `each` returns whether it has passed a message on; a
+/// message for which it returns an error is unreadable. Every overrun counts as one lost message.
 pub(super) fn read_waiting(
     socket: &mut Socket,
     what: &'static str,

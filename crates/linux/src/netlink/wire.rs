@@ -27,20 +27,20 @@ pub(super) const RTM_GETRULE: u16 = 34;
 const NLM_F_CAPPED: u16 = 0x100;
 /// `NLM_F_ACK_TLVS`: an acknowledgement has attributes.
 const NLM_F_ACK_TLVS: u16 = 0x200;
-/// `NLMSGERR_ATTR_MSG`: the kernel's words.
+/// `NLMSGERR_ATTR_MSG`: the kernel's message.
 const NLMSGERR_ATTR_MSG: u16 = 1;
 const HEADER_LEN: usize = 16;
 const ATTRIBUTE_HEADER_LEN: usize = 4;
 
-/// A message for the kernel.
+/// Message for the kernel.
 pub(super) struct Request {
     pub(super) message: RouteNetlinkMessage,
-    /// `NLM_F_*` besides those that every request of its sort has.
+    /// `NLM_F_*` flags in addition to those of every request of its kind.
     pub(super) flags: u16,
 }
 
 impl Request {
-    /// The bytes to send.
+    /// Encodes the message.
     pub(super) fn encode(self, flags: u16, sequence: u32) -> Vec<u8> {
         let mut message = NetlinkMessage::from(self.message);
         message.header.flags = self.flags | flags;
@@ -53,7 +53,7 @@ impl Request {
     }
 }
 
-/// A message of any type: header, then payload, whose length must be a multiple of four.
+/// Encodes a message of any type: header, then payload, whose length must be a multiple of four.
 #[expect(clippy::expect_used, reason = "requests are far shorter")]
 pub(super) fn encode(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
     debug_assert!(payload.len().is_multiple_of(4));
@@ -63,7 +63,7 @@ pub(super) fn encode(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> Ve
     bytes.extend(kind.to_ne_bytes());
     bytes.extend(flags.to_ne_bytes());
     bytes.extend(sequence.to_ne_bytes());
-    // The kernel fills in who sent it.
+    // The kernel fills in the sender.
     bytes.extend([0; 4]);
     bytes.extend(payload);
     bytes
@@ -78,7 +78,7 @@ pub(super) struct Frame<'a> {
     pub(super) payload: &'a [u8],
 }
 
-/// The messages of a datagram; ends after an error.
+/// Iterates over the messages of a datagram; ends after an error.
 pub(super) fn frames(mut datagram: &[u8]) -> impl Iterator<Item = Result<Frame<'_>, NetlinkError>> {
     std::iter::from_fn(move || {
         if datagram.is_empty() {
@@ -99,7 +99,7 @@ pub(super) fn frames(mut datagram: &[u8]) -> impl Iterator<Item = Result<Frame<'
     })
 }
 
-/// What an acknowledgement says.
+/// Decodes an acknowledgement.
 pub(super) fn parse_ack(what: &'static str, frame: &Frame<'_>) -> Result<(), NetlinkError> {
     let Some((code, request)) = frame.payload.split_first_chunk().map(|(code, rest)| (i32::from_ne_bytes(*code), rest))
     else {
@@ -119,7 +119,7 @@ pub(super) fn parse_ack(what: &'static str, frame: &Frame<'_>) -> Result<(), Net
     Err(NetlinkError::Refused { what, errno, detail })
 }
 
-/// How a dump ended.
+/// Decodes the end of a dump.
 pub(super) fn parse_done(what: &'static str, frame: &Frame<'_>) -> Result<(), NetlinkError> {
     let code = frame.payload.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
     if code >= 0 {
@@ -130,7 +130,7 @@ pub(super) fn parse_done(what: &'static str, frame: &Frame<'_>) -> Result<(), Ne
     Err(NetlinkError::Refused { what, errno, detail })
 }
 
-/// The error that a negative code stands for.
+/// Returns the error of a negative code.
 fn errno(code: i32) -> Option<Errno> {
     // `Errno` panics on others.
     (-4095..0).contains(&code).then(|| Errno::from_raw_os_error(-code))
@@ -138,7 +138,7 @@ fn errno(code: i32) -> Option<Errno> {
 
 fn detail_of(attributes: &[u8]) -> String {
     let mut detail = String::new();
-    // What is only the wording of an error must not hide the error.
+    // A malformed text must not hide the error.
     let _ = for_each_attribute("error text", attributes, |kind, value| {
         if kind == NLMSGERR_ATTR_MSG {
             detail = text(value);
@@ -148,7 +148,8 @@ fn detail_of(attributes: &[u8]) -> String {
     detail
 }
 
-/// Calls `each` with kind and value of every attribute; one that it answers with `None` is malformed.
+/// Calls `each` with kind and value of every attribute. An attribute for which it returns `None` is
+/// malformed.
 pub(super) fn for_each_attribute<'a>(
     what: &'static str,
     attributes: &'a [u8],
@@ -166,7 +167,7 @@ pub(super) fn for_each_attribute<'a>(
     Ok(())
 }
 
-/// Text up to its NUL.
+/// Returns the text up to its NUL.
 pub(super) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }
@@ -196,7 +197,7 @@ pub(super) const fn address_family(family: Family) -> AddressFamily {
     }
 }
 
-/// The number of a family, `AF_INET` or `AF_INET6`.
+/// Returns the number of a family, `AF_INET` or `AF_INET6`.
 pub(super) const fn family_number(family: Family) -> u8 {
     match family {
         Family::V4 => 2,
@@ -204,7 +205,7 @@ pub(super) const fn family_number(family: Family) -> u8 {
     }
 }
 
-/// An attribute, with what it takes for another to follow.
+/// Encodes an attribute, padded so that another can follow.
 #[expect(clippy::expect_used, reason = "a wrong length would have the kernel read other attributes")]
 pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = u16::try_from(ATTRIBUTE_HEADER_LEN + value.len()).expect("an attribute has fewer than 2^16 bytes");

@@ -11,7 +11,7 @@ use super::error::NetlinkError;
 use super::socket::Socket;
 use super::wire::{self, attribute};
 
-/// The controller of generic netlink, which knows the numbers of its families.
+/// Controller of generic netlink, which resolves the numbers of its families.
 const GENL_ID_CTRL: u16 = 0x10;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
@@ -43,18 +43,18 @@ const WGALLOWEDIP_A_FAMILY: u16 = 1;
 const WGALLOWEDIP_A_IPADDR: u16 = 2;
 const WGALLOWEDIP_A_CIDR_MASK: u16 = 3;
 
-/// How many networks of a peer go into a part.
+/// Maximum number of a peer's networks in a part.
 const NETWORKS_IN_PART: usize = 256;
-/// How many bytes of peers go into a message. The length of an attribute has two bytes.
+/// Maximum size of the peers in a message in bytes. The length of an attribute has two bytes.
 const PEERS_IN_MESSAGE: usize = 32 * 1024;
 
 pub(super) const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "WireGuard device" };
 
-/// A private key, which is told nobody but the kernel.
+/// Private key, which is passed to the kernel only.
 pub(super) struct PrivateKey(pub(super) [u8; 32]);
 
 impl PrivateKey {
-    /// A new one.
+    /// Generates a new key.
     ///
     /// # Errors
     /// If the system has no random numbers.
@@ -68,7 +68,7 @@ impl PrivateKey {
         Ok(Self::clamped(bytes))
     }
 
-    /// As a number on the curve has to be.
+    /// Clamps the key, as the curve requires.
     pub(super) const fn clamped(mut bytes: [u8; 32]) -> Self {
         bytes[0] &= 248;
         bytes[31] = bytes[31] & 127 | 64;
@@ -76,11 +76,11 @@ impl PrivateKey {
     }
 }
 
-/// A connection for requests about `WireGuard`.
+/// Connection for requests about `WireGuard`.
 #[derive(Debug)]
 pub struct WireguardNetlink {
     socket: Socket,
-    /// The number by which the kernel knows `WireGuard`.
+    /// Number of the family `WireGuard` in the kernel.
     id: u16,
 }
 
@@ -95,7 +95,7 @@ impl WireguardNetlink {
         Ok(Self { socket, id })
     }
 
-    /// The device with this index.
+    /// Returns the device with this index.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -103,7 +103,7 @@ impl WireguardNetlink {
         self.dump(interface, parse).map(merge)
     }
 
-    /// All messages about a device.
+    /// Returns all messages about a device, decoded.
     pub(super) fn dump<T>(
         &mut self,
         interface: u32,
@@ -118,7 +118,7 @@ impl WireguardNetlink {
     /// Changes a device, in several steps if there is much to change.
     ///
     /// # Errors
-    /// If the kernel refuses; what became of the change then is unknown.
+    /// If the kernel refuses. The outcome of the change is then unknown.
     pub fn change(&mut self, interface: u32, change: &WireguardChange) -> Result<(), NetlinkError> {
         let key = if change.new_key { Some(PrivateKey::generate()?) } else { None };
         for payload in set_requests(interface, key.as_ref(), change) {
@@ -132,7 +132,7 @@ pub(super) fn header(command: u8) -> Vec<u8> {
     vec![command, VERSION, 0, 0]
 }
 
-/// The number by which the kernel knows a family of generic netlink, by its name with a NUL.
+/// Returns the kernel's number of a generic netlink family, by its name with a NUL.
 pub(super) fn family(socket: &mut Socket, name: &[u8]) -> Result<u16, NetlinkError> {
     let payload = [header(CTRL_CMD_GETFAMILY), attribute(CTRL_ATTR_FAMILY_NAME, name)].concat();
     socket.ask(GENL_ID_CTRL, &payload, "generic netlink family", |kind, payload| match kind {
@@ -141,7 +141,7 @@ pub(super) fn family(socket: &mut Socket, name: &[u8]) -> Result<u16, NetlinkErr
     })
 }
 
-/// The number of a family of generic netlink.
+/// Decodes the number of a generic netlink family.
 pub(super) fn parse_family(payload: &[u8]) -> Result<u16, NetlinkError> {
     const WHAT: &str = "generic netlink family";
     let mut id = None;
@@ -158,7 +158,7 @@ pub(super) fn get_request(interface: u32) -> Vec<u8> {
     [header(WG_CMD_GET_DEVICE), attribute(WGDEVICE_A_IFINDEX, &interface.to_ne_bytes())].concat()
 }
 
-/// What to send, one after the other, for a change.
+/// Returns the messages of a change, to be sent in sequence.
 pub(super) fn set_requests(interface: u32, key: Option<&PrivateKey>, change: &WireguardChange) -> Vec<Vec<u8>> {
     let message = || [header(WG_CMD_SET_DEVICE), attribute(WGDEVICE_A_IFINDEX, &interface.to_ne_bytes())].concat();
     let mut first = message();
@@ -186,7 +186,7 @@ pub(super) fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
     attribute(kind | NESTED, value)
 }
 
-/// A change of a peer, in parts that each fit into a message.
+/// Encodes a change of a peer, in parts that each fit into a message.
 fn peer_parts(change: &PeerChange) -> Vec<Vec<u8>> {
     let begin = |key: &WireguardKey, flags: u32| {
         let flags = attribute(WGPEER_A_FLAGS, &flags.to_ne_bytes());
@@ -224,7 +224,7 @@ fn allowed(net: Cidr) -> Vec<u8> {
     [attribute(WGALLOWEDIP_A_FAMILY, &family.to_ne_bytes()), address, mask].concat()
 }
 
-/// `struct sockaddr_in` or `struct sockaddr_in6`.
+/// Encodes `struct sockaddr_in` or `struct sockaddr_in6`.
 fn socket_address(address: SocketAddr) -> Vec<u8> {
     let family = u16::from(wire::family_number(Family::of(address.ip())));
     let mut bytes = family.to_ne_bytes().to_vec();
@@ -255,7 +255,7 @@ pub(super) fn parse_socket_address(bytes: &[u8]) -> Option<SocketAddr> {
     Some(SocketAddr::new(address, port))
 }
 
-/// One message about a device; a large one takes several.
+/// Decodes one message about a device; a large device takes several.
 pub(super) fn parse(payload: &[u8]) -> Result<WireguardDevice, NetlinkError> {
     let mut device = WireguardDevice::default();
     let attributes = payload.get(GENL_HEADER_LEN..).ok_or(MALFORMED)?;
@@ -318,7 +318,8 @@ fn parse_networks(attributes: &[u8]) -> Option<BTreeSet<Cidr>> {
     parsed.ok().map(|()| networks)
 }
 
-/// A peer with many networks comes in parts, of which only the first says where it is.
+/// Adds a part of a peer. A peer with many networks comes in parts, of which only the first has the
+/// endpoint.
 fn add_peer(device: &mut WireguardDevice, key: WireguardKey, part: DevicePeer) {
     let peer = device.peers.entry(key).or_default();
     peer.endpoint = peer.endpoint.or(part.endpoint);
@@ -326,7 +327,7 @@ fn add_peer(device: &mut WireguardDevice, key: WireguardKey, part: DevicePeer) {
     peer.allowed.extend(part.allowed);
 }
 
-/// All messages about a device together.
+/// Merges all messages about a device.
 pub(super) fn merge(parts: Vec<WireguardDevice>) -> WireguardDevice {
     let mut whole = WireguardDevice::default();
     for part in parts {

@@ -1,4 +1,4 @@
-//! What peers of `WireGuard` devices have sent and received.
+//! Traffic of the peers of `WireGuard` devices.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,23 +18,23 @@ const WGPEER_A_LAST_HANDSHAKE_TIME: u16 = 6;
 const WGPEER_A_RX_BYTES: u16 = 7;
 const WGPEER_A_TX_BYTES: u16 = 8;
 
-/// A device and what has passed through it.
+/// Device with the traffic of its peers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceTraffic {
     /// Its public key; `None` if it has no private one.
     pub public_key: Option<WireguardKey>,
-    /// The UDP port that it listens at.
+    /// UDP port on which it listens.
     pub port: u16,
     /// Its peers.
     pub peers: BTreeMap<WireguardKey, PeerTraffic>,
 }
 
-/// What has passed between a device and a peer.
+/// Traffic between a device and a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerTraffic {
-    /// Where packets to it are sent.
+    /// Address to which packets for it are sent.
     pub endpoint: Option<SocketAddr>,
-    /// When the two last agreed on keys, since 1970; zero for never.
+    /// Time of the last handshake since 1970; zero for never.
     pub last_handshake: Duration,
     /// Bytes received.
     pub received: u64,
@@ -43,7 +43,7 @@ pub struct PeerTraffic {
 }
 
 impl WireguardNetlink {
-    /// What has passed through the device with this index.
+    /// Returns the traffic of the device with this index.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -61,7 +61,7 @@ impl WireguardNetlink {
     }
 }
 
-/// One message about a device.
+/// Decodes one message about a device.
 pub(super) fn parse(payload: &[u8]) -> Result<DeviceTraffic, NetlinkError> {
     let mut device = DeviceTraffic::default();
     let attributes = payload.get(GENL_HEADER_LEN..).ok_or(MALFORMED)?;

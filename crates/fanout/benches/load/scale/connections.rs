@@ -1,4 +1,4 @@
-//! Connections of nodes that nobody calculates anything for: what arrives is counted, heartbeats are answered.
+//! Connections of nodes without an engine: received data is counted, heartbeats are answered.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,13 +18,13 @@ use crate::cluster::{MARKER, node_name};
 use crate::latency::now;
 use crate::wire::greet;
 
-/// How many take their snapshots at once.
+/// Maximum number of connections that get their snapshots at the same time.
 const AT_ONCE: usize = 256;
-/// How much one read takes.
+/// Size of the read buffer in bytes.
 const READ: usize = 16 * 1024;
-/// Longer frames, and compressed ones, are not looked into.
+/// Maximum length in bytes of the uncompressed frames that are decoded.
 const SHORT: usize = 4096;
-/// How many markers can be told apart.
+/// Number of distinct markers.
 pub(crate) const MARKERS: usize = 512;
 
 #[derive(Debug, clap::Args)]
@@ -35,21 +35,21 @@ pub(crate) struct Args {
     /// The number of the first node.
     #[arg(long)]
     first: usize,
-    /// How many nodes.
+    /// Number of nodes.
     #[arg(long)]
     count: usize,
 }
 
-/// What all connections have counted.
+/// Counters of all connections.
 #[derive(Default)]
 struct Tally {
     bytes: AtomicU64,
     frames: AtomicU64,
     snapshots: AtomicUsize,
     lost: AtomicUsize,
-    /// How many have got each marker.
+    /// Number of connections that got each marker.
     markers: Vec<AtomicUsize>,
-    /// When the last one got its last marker.
+    /// Time at which the last connection got its last marker.
     marked_at: AtomicU64,
 }
 
@@ -136,12 +136,12 @@ async fn follow(
     }
 }
 
-/// Finds the frames in what is read.
+/// Splits the received bytes into frames.
 #[derive(Default)]
 struct Frames {
-    /// The length of a frame and how it is written, as far as they have come.
+    /// Received part of the next frame's length and encoding.
     head: Vec<u8>,
-    /// How much of a frame is yet to come, and whether it is kept.
+    /// Missing bytes of the current frame, and whether it is kept.
     rest: usize,
     keep: bool,
     body: Vec<u8>,
@@ -150,7 +150,7 @@ struct Frames {
 }
 
 impl Frames {
-    /// Takes bytes, and says how many frames begin there.
+    /// Processes bytes and returns the number of frames that begin in them.
     fn count(&mut self, mut bytes: &[u8]) -> u64 {
         let mut frames = 0;
         while !bytes.is_empty() {

@@ -14,10 +14,11 @@ use tortie_model::{Hostname, SyncStatus};
 use crate::cluster::{changed, marker_number};
 use crate::latency::{Latencies, now};
 
-/// How many events are taken before a flush at the most, as in the agent.
+/// Maximum number of events before a flush, as in the agent.
 const MAX_EVENTS: usize = 100;
 
-/// Asks how far changes have come; any other question, what has happened since the last one.
+/// Question about the progress of changes. Any other question is about the activity since the last
+/// such question.
 pub(crate) const PROGRESS: &str = "progress";
 
 #[derive(Debug, clap::Args)]
@@ -28,7 +29,7 @@ pub(crate) struct Args {
     node: String,
 }
 
-/// What has happened since the last question.
+/// Activity since the last question about it.
 #[derive(Default)]
 struct Window {
     updates: usize,
@@ -43,7 +44,7 @@ struct Engine {
     graph: Graph,
     in_sync: bool,
     marker: u64,
-    /// When the marker was flushed.
+    /// Time at which the marker was flushed.
     marked_at: u64,
     window: Window,
 }
@@ -104,7 +105,7 @@ impl Engine {
         }
     }
 
-    /// Whether the one who asks is still there.
+    /// Answers a pending question; `false` if the process that asks is gone.
     fn answer_if_asked(&mut self, questions: &Receiver<String>) -> bool {
         match questions.try_recv() {
             Ok(question) if question == PROGRESS => {
@@ -117,7 +118,7 @@ impl Engine {
         true
     }
 
-    /// Says what has happened since the last time.
+    /// Prints the activity since the last call.
     fn answer(&mut self) {
         let window = &mut self.window;
         let answer = json!({

@@ -1,7 +1,7 @@
 //! A large cluster on one machine: the fan-out in levels, some nodes with engines, the rest as counted connections.
 //!
-//! Two phases with the same changes: at first only engines are connected, which shows what a change costs in a server
-//! and a node; then all nodes, which shows what each client adds.
+//! Two phases with the same changes: first only engines are connected, which shows the cost of a
+//! change in a server and a node; then all nodes, which shows the additional cost of each client.
 
 pub(crate) mod connections;
 pub(crate) mod engine;
@@ -18,9 +18,9 @@ use crate::latency::{Latencies, now};
 use crate::process::{Fanout, Figures, Worker};
 use crate::wire::Datastore;
 
-/// File descriptors that are not for connections.
+/// File descriptors for other purposes than connections.
 const OTHER_FILES: u64 = 256;
-/// What a connection may take of the machine's memory, sockets included; and what is left to others.
+/// Memory reserved for each connection, including its sockets, and memory left to other programs.
 const CONNECTION_KB: u64 = 150;
 const SPARE_KB: u64 = 1024 * 1024;
 /// A server that has sent a snapshot keeps it for some seconds.
@@ -28,9 +28,10 @@ const SETTLES: Duration = Duration::from_secs(7);
 
 /// Measure a cluster of `tortie fanout`s and nodes as processes.
 ///
-/// The nodes are spread over the servers of the last level. Some have an engine, a process with the calculation behind a
-/// client of the fan-out; the others are connections that are counted and answer heartbeats. If the machine cannot hold all
-/// of these, there are fewer, which is said. Pods come, go and change, a third each.
+/// The nodes are spread over the servers of the last level. Some have an engine, a process with the
+/// calculation behind a client of the fan-out. The others are connections that are counted and
+/// answer heartbeats. If the machine cannot hold all of them, their number is reduced and reported.
+/// Pods come, go and change, a third each.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The agent's program.
@@ -48,7 +49,7 @@ pub(crate) struct Args {
     /// Changes of pods a second.
     #[arg(long, default_value_t = 2000)]
     rate: u32,
-    /// For how long, in each of the two phases.
+    /// Seconds of each of the two phases.
     #[arg(long, default_value_t = 20)]
     seconds: u32,
     /// Nodes with an engine.
@@ -65,7 +66,7 @@ pub(crate) struct Args {
     paper: usize,
 }
 
-/// All that takes part; ended from the clients up.
+/// All processes, ended from the clients up.
 struct Load {
     connections: Option<Connections>,
     engines: Vec<Worker>,
@@ -80,12 +81,12 @@ struct Connections {
     count: usize,
 }
 
-/// What a phase has taken.
+/// Measurements of a phase.
 struct Phase {
     /// Connections that are counted.
     connections: usize,
     changes: f64,
-    /// Until all changes were sent, and until they had arrived everywhere.
+    /// Seconds until all changes were sent, and until they had arrived everywhere.
     sending: f64,
     seconds: f64,
     /// Of the servers of each level together.
@@ -95,9 +96,9 @@ struct Phase {
     latency: [f64; 2],
     /// Bytes that a counted connection got.
     egress: f64,
-    /// The program itself, which is the datastore, and the counted connections.
+    /// Processor time of this program, which is the datastore, and of the counted connections.
     load_cpu: f64,
-    /// From one change alone until the last node has it, in milliseconds.
+    /// Time of a single change until the last node has it, in milliseconds.
     alone: f64,
 }
 
@@ -162,7 +163,7 @@ pub(crate) fn run(args: &Args) {
 
     thread::sleep(SETTLES);
     let engines_alone = load.phase(args.rate, args.seconds);
-    // With the trail of these changes, which is none of the clients' that come now.
+    // Includes the trail of these changes, which the clients that connect now do not use.
     let without = load.memory();
     let wanted = args.nodes - engines;
     let (held, factor) = fit(wanted, files);
@@ -186,7 +187,7 @@ pub(crate) fn run(args: &Args) {
     println!("\n{}\n{}\n{}", report.costs(), report.memory(), report.paper(args.paper));
 }
 
-/// What it took to give all counted connections their snapshots.
+/// Cost of the snapshots of all counted connections.
 struct Snapshots {
     seconds: f64,
     /// Of the servers of the last level together.
@@ -233,7 +234,7 @@ impl Load {
         }
     }
 
-    /// Lets pods change for some time, until all nodes know.
+    /// Changes pods for some time, and waits until all nodes have the changes.
     fn phase(&mut self, rate: u32, seconds: u32) -> Phase {
         for engine in &mut self.engines {
             engine.ask("begin");
@@ -278,11 +279,12 @@ impl Load {
         }
     }
 
-    /// Makes one change and waits until all nodes have it, and so all before.
+    /// Makes one change and waits until all nodes have it, and thus all earlier ones.
     fn until_all_have_a_marker(&mut self) -> Arrived {
         let deadline = Instant::now() + Duration::from_secs(300);
         loop {
-            // A counted connection does not see one that is told together with other changes: then there is another.
+            // A counted connection does not see a marker that is sent together with other changes;
+            // another one follows then.
             self.markers += 1;
             assert!(self.markers < connections::MARKERS as u64 && Instant::now() < deadline, "changes do not arrive");
             thread::sleep(Duration::from_millis(100));
@@ -298,7 +300,7 @@ impl Load {
         }
     }
 
-    /// When the last node got the last marker, if all have.
+    /// Returns the time at which the last node got the last marker, if all have it.
     fn marked_at(&mut self) -> Option<u64> {
         for server in self.levels.iter().flatten() {
             assert!(server.metric("tortie_fanout_connections_too_slow") == 0.0, "a client was cut off");
@@ -364,10 +366,10 @@ impl Load {
     }
 }
 
-/// How a change got to all nodes, in seconds.
+/// Arrival of a change at all nodes; times in seconds.
 struct Arrived {
     took: f64,
-    /// How long ago.
+    /// Time since the arrival.
     since: f64,
 }
 
@@ -383,7 +385,7 @@ impl Level {
     }
 }
 
-/// Allows this program, and the ones that it starts, as many files as it may have.
+/// Raises the limit of open files to its maximum, for this program and the ones that it starts.
 fn raise_file_limit() -> u64 {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
@@ -391,7 +393,7 @@ fn raise_file_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// How many connections the machine holds of those that are wanted, and what to say about it.
+/// Returns the number of the wanted connections that the machine can hold, and a remark about it.
 fn fit(wanted: usize, files: u64) -> (usize, String) {
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap();
     let line = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();

@@ -1,9 +1,9 @@
-//! What came of it, in Markdown.
+//! Results in Markdown.
 
 use super::{Engines, Level, Memory, Phase, Snapshots};
 use crate::cluster::Cluster;
 
-/// What a server is trusted with on paper: processors, bits a second, connections.
+/// Assumed capacity of a server in the extrapolation: processors, Gbit/s, connections.
 const PROCESSORS: f64 = 2.0;
 const GIGABITS: f64 = 10.0;
 const CONNECTIONS: f64 = 10_000.0;
@@ -13,7 +13,7 @@ const PACE: f64 = 0.02;
 /// Adds a row with a figure of each phase.
 type AddRow<'r> = dyn FnMut(&str, &dyn Fn(&Phase) -> String) + 'r;
 
-/// All that was measured.
+/// All measurements.
 pub(super) struct Report {
     pub(super) cluster: Cluster,
     pub(super) engines: usize,
@@ -27,7 +27,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// What a change costs.
+    /// Returns the table of the costs of a change.
     pub(super) fn costs(&self) -> String {
         let phases = [&self.engines_alone, &self.all_nodes];
         let mut rows = vec![
@@ -97,7 +97,7 @@ impl Report {
         });
     }
 
-    /// Microseconds of a server of the last level, of each change, for each client.
+    /// Returns the time of a server of the last level for each change and client, in microseconds.
     fn per_client(&self) -> f64 {
         let cost = |phase: &Phase| phase.levels.last().map_or(0.0, |level| level.cpu) / phase.changes * 1e6;
         let more = cost(&self.all_nodes) - cost(&self.engines_alone);
@@ -105,13 +105,13 @@ impl Report {
         more / self.all_nodes.connections.max(1) as f64
     }
 
-    /// Microseconds of a server of the last level for a write to a client.
+    /// Returns the time of a server of the last level for a write to a client, in microseconds.
     fn per_write(&self) -> f64 {
         let Level { objects, writes, .. } = self.all_nodes.levels.last().copied().unwrap_or_default();
         self.per_client() * objects / writes.max(1.0)
     }
 
-    /// Microseconds of an engine for a change.
+    /// Returns the time of an engine for a change, in microseconds.
     fn engine_cost(&self, phase: &Phase) -> f64 {
         phase.engine.cpu / self.engines as f64 / phase.changes * 1e6
     }
@@ -145,7 +145,8 @@ impl Report {
         rows.join("\n") + "\n"
     }
 
-    /// What a larger cluster would need, with all figures taken as proportional.
+    /// Returns the table of the resources that a larger cluster would need, if all figures are
+    /// proportional.
     pub(super) fn paper(&self, nodes: usize) -> String {
         let grown = nodes as f64 / self.cluster.nodes as f64;
         let columns = [self.on_paper(nodes as f64, self.rate), self.on_paper(nodes as f64, self.rate * grown)];
@@ -180,12 +181,13 @@ impl Report {
         let grown = nodes / self.cluster.nodes as f64;
         let all = &self.all_nodes;
         let bytes = all.egress / all.changes * rate;
-        // Of a change, whoever the clients are; and for each client.
+        // Cost of the changes that does not depend on the clients; the cost for each client
+        // follows.
         let fixed = self.engines_alone.levels.last().map_or(0.0, |level| level.cpu)
             / self.fanouts as f64
             / self.engines_alone.changes
             * rate;
-        // Many changes in each write, as measured, or as few as come within the pace.
+        // Either many changes in each write, as measured, or as few as occur within the pace.
         let in_large_writes = self.per_client() / 1e6 * rate;
         let at_pace = self.per_write() / 1e6 * rate.min(1.0 / PACE);
         let clients = in_large_writes.max(at_pace) * nodes;
@@ -194,7 +196,7 @@ impl Report {
         let room = PROCESSORS - fixed;
         let by_processor = if room > 0.0 { Some((clients / room).ceil()) } else { None };
         let servers = by_connections.max(by_network).max(by_processor.unwrap_or(0.0));
-        // What a server of the last level gets is everything.
+        // A server of the last level gets all changes.
         let above = all
             .levels
             .len()

@@ -43,7 +43,7 @@ fn many_in_order_and_out_again() {
 }
 
 proptest! {
-    /// The same as an ordered map of the standard library; what was cloned before stays as it was.
+    /// Behaves like an ordered map of the standard library; later changes do not affect clones.
     #[test]
     fn like_a_map(edits in prop::collection::vec((0..400u32, any::<bool>(), 0..40u8), 0..1500)) {
         let mut entries = Entries::default();

@@ -1,4 +1,4 @@
-//! A client against a plain model of what it may know.
+//! Comparison of a client with a simple model of its knowledge.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ const PATHS: [&str; 4] = [
     "/calico/v1/policy/NetworkPolicy/shop/q",
 ];
 
-/// What a server has under a path; version 0 cannot be read.
+/// Version of a server's object; version 0 cannot be read.
 type Version = u8;
 
 fn text(path: usize, version: Version) -> String {
@@ -37,7 +37,7 @@ fn decoded(path: usize, version: Version) -> Update {
     }
 }
 
-/// Whether a value is what stands for a policy that nobody knows.
+/// Reports whether an update is the denial in place of a policy without a last valid version.
 fn denies(update: &Update) -> bool {
     matches!(update, Update::Policy(_, Some(policy)) if policy.inbound.iter().all(|rule| rule.action == tortie_model::RuleAction::Deny)
         && !policy.inbound.is_empty())
@@ -45,15 +45,16 @@ fn denies(update: &Update) -> bool {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// The server's object is another, or there is none.
+    /// The server's object changes or is deleted.
     Edit { path: usize, version: Option<Version> },
-    /// The client is told what has changed.
+    /// The server sends the pending changes.
     Tell,
     /// The connection is lost.
     Disconnect,
-    /// The client comes back to the server that it knows, which tells what was missed.
+    /// The client reconnects to the same server, which sends the missed changes.
     Resume,
-    /// The client comes to a server that tells everything, but the connection is lost after so many objects.
+    /// The client connects to a server that sends all objects, but the connection is lost after
+    /// this many of them.
     Resync { broken_after: Option<usize> },
 }
 
@@ -69,22 +70,23 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The server, and what a client must make of what it was told.
+/// Server, and the expected state of the client.
 #[derive(Default)]
 struct Model {
     server: BTreeMap<usize, Version>,
-    /// What has changed since the client was told.
+    /// Changes that the client has not received.
     untold: BTreeSet<usize>,
     connected: bool,
-    /// The client has been told everything once, and so has a place to come back to.
+    /// Whether the client has received all objects once, and so has a position from which to
+    /// resume.
     has_place: bool,
-    /// The last version that the client could read, of what it knows to be there.
+    /// Last readable versions of the objects that exist for the client.
     readable: BTreeMap<usize, Version>,
-    /// What the client has of each object; version 0 is a denial.
+    /// Versions in force at the client; version 0 is a denial.
     has: BTreeMap<usize, Version>,
-    /// What it was told in a resync that has not ended.
+    /// Objects received in a resync that has not ended.
     resync: Option<BTreeSet<usize>>,
-    /// What it was told last cannot be read.
+    /// Objects whose last received version is unreadable.
     unreadable: BTreeSet<usize>,
 }
 
@@ -247,7 +249,7 @@ proptest! {
                 }
             }
         }
-        // Nothing is kept of what is gone.
+        // No record of a deleted object remains.
         prop_assert_eq!(view.remembered(), model.readable.len() + model.unreadable.len());
     }
 }

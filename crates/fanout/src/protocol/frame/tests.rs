@@ -50,7 +50,7 @@ fn what_is_no_frame_is_refused_before_it_costs_anything() {
     let bomb = encode(&batch(&"x".repeat(100_000)), Compression::Good);
     assert!(bomb.len() < 1000);
     assert!(matches!(error(&bomb, 1000), FrameError::TooLong { limit: 1000, .. }));
-    // One that lies about how large it becomes.
+    // A frame that declares a wrong uncompressed length.
     let mut lie = bomb.to_vec();
     lie[5..9].copy_from_slice(&10u32.to_le_bytes());
     assert_eq!(error(&lie, 1000), FrameError::BadCompression);

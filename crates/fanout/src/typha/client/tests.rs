@@ -20,7 +20,8 @@ fn welcome() -> Vec<u8> {
     [messages::server_definitions(), &ServerMessage::Welcome(welcome).encode()].concat()
 }
 
-/// A whole connection as the original had it: after each restart the server waits for the client to confirm.
+/// A complete connection of Typha: after each restart the server waits for the client's
+/// confirmation.
 #[test]
 fn a_session_of_the_original() {
     for step in [1, 10, 5000] {
@@ -51,7 +52,7 @@ fn a_session_of_the_original() {
     }
 }
 
-/// What comes of these bytes at once.
+/// Returns the error of a client that receives these bytes at once.
 fn end(bytes: &[u8]) -> ClientEnd {
     session().received(bytes, &mut Vec::new()).unwrap_err()
 }
@@ -92,7 +93,7 @@ fn a_stream_that_begins_before_it_may() {
     assert_eq!(actions.len(), 3);
 }
 
-/// What a client told its user, in the original's words, and what we make of the same bytes.
+/// From the same bytes, Tortie's client reads the same updates and statuses as Typha's client.
 #[test]
 fn recorded_sessions() {
     for (bytes, told, restarts) in [
@@ -113,7 +114,7 @@ fn recorded_sessions() {
         let mut decode = |key: &str, value: &str| {
             v1::decode_text(key, (!value.is_empty()).then_some(value), &mut labels).expect("valid")
         };
-        // Byte by byte, as nothing may be there after a restart before it is confirmed.
+        // Byte by byte, as no byte may follow a restart before it is confirmed.
         for byte in bytes {
             let mut actions = Vec::new();
             session.received(&[*byte], &mut actions).unwrap();
@@ -135,7 +136,7 @@ fn recorded_sessions() {
         let expected: Vec<Said> = told
             .lines()
             .map(|line| serde_json::from_str::<Json>(line).unwrap())
-            // The client says by itself that it begins.
+            // The first line is from the client itself, which begins.
             .skip(1)
             .filter_map(|line| match (&line["key"], &line["status"]) {
                 (Json::String(key), _) => {
@@ -161,7 +162,7 @@ enum Said {
     Status(SyncStatus),
 }
 
-/// What the original's server told us, and what we told the original's client.
+/// Tortie's client reads the recorded streams of Typha's server and of Tortie's server.
 #[test]
 fn recorded_with_us_on_one_side() {
     for (bytes, objects) in [

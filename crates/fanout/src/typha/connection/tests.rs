@@ -25,7 +25,7 @@ impl Hubs for Hub {
     }
 }
 
-/// How many snapshots have been written, and how many were given to a further client.
+/// Returns the numbers of snapshots that were written, and that were given to a further client.
 fn snapshot_counts(hub: &Hub) -> (u64, u64) {
     let stats = hub.counters().read(None);
     (stats.snapshots_written, stats.snapshots_shared)
@@ -46,7 +46,7 @@ fn status(hub: &Hub, status: SyncStatus) {
     hub.publish(Instant::now());
 }
 
-/// A client that keeps what it is told.
+/// Client that records the received objects and statuses.
 struct Client<S> {
     stream: S,
     session: ClientSession,
@@ -114,7 +114,8 @@ fn a_snapshot_and_what_follows() {
             tell(&hub, vec![config("Parameter7", None), config("Parameter8", Some("y"))]);
             client.until(|client| client.objects.len() == 2499).await;
             assert_eq!(client.objects["/calico/v1/config/Parameter8"], b"y");
-            // A server that has lost its datastore says so, and tells what it finds later.
+            // A server that has lost its datastore reports that, and later sends the changes that
+            // it finds.
             status(&hub, SyncStatus::Resync);
             client.until(|client| client.statuses.len() == 2).await;
             tell(&hub, vec![config("Parameter8", Some("z"))]);
@@ -130,7 +131,7 @@ fn a_snapshot_and_what_follows() {
     });
 }
 
-/// An old client, as far as compression goes.
+/// Client without support of compression, like an old one.
 #[test]
 fn without_compression() {
     block_on(async {
@@ -143,7 +144,7 @@ fn without_compression() {
         let (first, rest) = bytes.split_at(1);
         here.write_all(rest).await.unwrap();
         let settings = ServeSettings::default();
-        // The first byte has been read by who decides which protocol it is.
+        // The caller has read the first byte to identify the protocol.
         let serving = serve((there, ()), first, 1, &hub, &settings, std::future::pending());
         let (session, _) = ClientSession::new(ClientHello::default(), ClientSession::limits());
         let mut client = Client { stream: here, session, objects: Default::default(), statuses: Vec::new() };
@@ -188,7 +189,8 @@ fn clients_share_a_snapshot_and_changes() {
     });
 }
 
-/// The snapshot that two clients share is older than what the second one has to know before it believes to know all.
+/// The second client of a shared snapshot is reported in sync only after it has received the newer
+/// changes.
 #[test]
 fn a_shared_snapshot_takes_nobody_back_in_time() {
     block_on(async {
@@ -214,7 +216,7 @@ fn a_shared_snapshot_takes_nobody_back_in_time() {
     });
 }
 
-/// Serves a client that says hello, and confirms once, but takes nothing from then on.
+/// Serves a client that sends its hello, confirms once, and then reads nothing.
 async fn stuck(settings: ServeSettings, changes: bool) -> ServeEnd {
     let hub = hub();
     tell(&hub, (0..3000).map(|n| config(&format!("Parameter{n}"), Some(&n.to_string().repeat(20)))).collect());
@@ -255,7 +257,7 @@ fn clients_that_fall_behind_are_cut_off() {
         let client = async {
             let mut client = Client::new(here).await;
             client.until(|client| client.statuses == [SyncStatus::InSync]).await;
-            // It takes very little at a time, while the datastore goes on.
+            // It reads very little at a time while the datastore changes.
             let mut byte = [0; 64];
             for n in 0.. {
                 let noise: String =
@@ -306,7 +308,7 @@ fn block(third: u8, value: Option<&str>) -> Update {
     Update::Block(cidr, value.map(|text| block(text).into()))
 }
 
-/// What a Felix that programs routes between nodes makes them of.
+/// IPAM blocks, from which a Felix programs routes between nodes, are sent, updated and deleted.
 #[test]
 fn blocks_come_go_and_are_there_for_who_comes_later() {
     block_on(async {

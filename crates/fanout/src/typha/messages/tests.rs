@@ -170,7 +170,7 @@ fn streams_of_all_messages() {
     assert_eq!(objects.len(), 500);
 }
 
-/// What is written is also what a program in Go has read, with these values.
+/// The encoded messages equal the recorded ones, which a Go program has decoded to these values.
 #[test]
 fn written_messages_are_read_again() {
     let server_messages = [

@@ -114,8 +114,8 @@ fn clients_that_are_turned_away() {
     refuses(&bench.say(&ClientMessage::Hello(felix())), &ServerEnd::TooManyConnections);
 }
 
-/// Whether a client is told why before the server hangs up: a client of another syncer compares its type, and all log what
-/// version the server is.
+/// Asserts that a client gets the reason before the server closes the connection. A client of
+/// another syncer compares the syncer type, and all clients log the server's version.
 #[track_caller]
 fn refuses(actions: &[ServerAction], end: &ServerEnd) {
     let [ServerAction::Send(bytes), ServerAction::Close(found)] = actions else { panic!("{actions:?}") };
@@ -170,7 +170,7 @@ fn time_runs_out() {
     assert_eq!(bench.after(59), []);
     assert_eq!(bench.after(1), close(ServerEnd::NoAck));
 
-    // A snapshot may take its time: whether it is taken at all is the business of who sends it.
+    // The session sets no time limit for a snapshot. The sender checks whether the client reads it.
     let mut bench = Bench::new();
     bench.say(&ClientMessage::Hello(felix()));
     bench.say(&ClientMessage::Ack);
@@ -251,7 +251,7 @@ fn recorded_sessions() {
     }
 }
 
-/// Each message is valid on its own; together they never become a hello.
+/// Each message is valid, but together they never become a hello.
 #[test]
 fn a_client_that_defines_types_without_end_is_cut_off_after_16_kib() {
     let limits = Limits { types: 4096, definition_bytes: 1 << 20, ..ServerSession::limits() };

@@ -39,7 +39,7 @@ fn options(servers: &[String]) -> TyphaOptions {
     options
 }
 
-/// What is told until everything is; and of what was not available.
+/// Returns the updates until the source is in sync, and the reasons why it was unavailable.
 fn until_in_sync(watching: &Watching) -> (Vec<Update>, Vec<String>) {
     let (mut told, mut failures) = (Vec::new(), Vec::new());
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -71,7 +71,7 @@ fn servers_that_are_of_no_use_are_passed_over() {
     let watching = watch(TyphaSource::new(options(&addresses.map(|address| address.to_string()))).unwrap()).unwrap();
     let (told, failures) = until_in_sync(&watching);
     assert_eq!(told, [ready()]);
-    // Of what is told one after the other, the newest is heard at least.
+    // Of several consecutive reasons, at least the newest is received.
     assert!(failures.last().is_some_and(|why| why.starts_with(&rude_address.to_string())), "{failures:?}");
 }
 
@@ -128,8 +128,8 @@ fn both_sides_ask_for_a_name() {
     }
 }
 
-/// The second connection begins with a snapshot from before the object was there, and tells of it after saying that all
-/// is told.
+/// The second connection begins with a snapshot from before the object existed. The server sends
+/// the object only after it has reported to be in sync.
 #[test]
 fn a_server_that_believes_too_early_to_have_told_everything_deletes_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

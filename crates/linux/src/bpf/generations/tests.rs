@@ -71,7 +71,7 @@ impl Contents for Numbered {
 
 type Kernel = Arc<Mutex<Held>>;
 
-/// One whose programs are attached by links, or by rules.
+/// Returns a kernel with attachment by links, or by rules.
 fn kernel(by_rules: bool) -> Kernel {
     let kernel = Kernel::default();
     lock(&kernel).by_rules = by_rules;
@@ -86,7 +86,7 @@ fn places() -> impl Iterator<Item = Place> {
     Family::ALL.into_iter().flat_map(|family| Hook::ALL.map(|hook| Place { hook, family }))
 }
 
-/// Everywhere is exactly one program, which enforces this.
+/// Asserts that each place has exactly one program, which enforces this number.
 #[track_caller]
 fn assert_enforced(kernel: &Kernel, number: u32) {
     let held = lock(kernel);
@@ -113,7 +113,7 @@ fn a_change_is_written_and_one_that_needs_more_room_gets_larger_maps() {
         generations.bring(&mut contents).unwrap();
         assert_enforced(&kernel, 2);
         assert_eq!(lock(&kernel).folders(), folder, "the same maps");
-        // Nothing to do, nothing done.
+        // Without a change, nothing is written.
         let steps = lock(&kernel).steps;
         generations.bring(&mut contents).unwrap();
         assert_eq!(lock(&kernel).steps, steps);
@@ -126,7 +126,7 @@ fn a_change_is_written_and_one_that_needs_more_room_gets_larger_maps() {
 
 type History = fn(&mut Generations<FakeEdge>, &mut Numbered) -> Result<(), EdgeError>;
 
-/// What happens to a kernel on which number 1 is enforced by a process that goes on.
+/// Returns the histories of a kernel that enforces number 1, with a process that continues.
 fn histories() -> Vec<(&'static str, History)> {
     fn change(generations: &mut Generations<FakeEdge>, contents: &mut Numbered) -> Result<(), EdgeError> {
         contents.set(2);
@@ -190,7 +190,7 @@ fn a_first_start_that_fails_says_that_nothing_is_in_force() {
                 assert!(failing > 20);
                 break;
             }
-            // What another process has left is looked for, and nothing depends on it.
+            // The search for generations of another process may fail without consequences.
             assert_eq!(result.is_ok(), failing == 1, "step {failing}");
             let is_everywhere = places().all(|place| lock(&kernel).enforced(place) == [Some(1)]);
             assert!(!generations.is_in_force() || is_everywhere, "step {failing}");
@@ -229,7 +229,7 @@ fn whenever_a_process_ends_the_next_one_enforces_everything_and_nothing_opens() 
             drop(process);
             let has_ended = lock(&kernel).steps >= begin + end;
             lock(&kernel).ended_at = None;
-            // What is pinned is enforced further.
+            // Pinned programs still enforce.
             if is_begun || history.is_some() {
                 for place in places() {
                     assert!(!lock(&kernel).enforced(place).is_empty(), "{place} after {end}");
@@ -299,7 +299,7 @@ fn maps_that_others_wrote_are_replaced() {
     }
 }
 
-/// What is enforced, and by which links of which folder.
+/// Returns the links, the folders and the number of writes.
 fn shown(kernel: &Kernel) -> (Vec<u32>, Vec<String>, usize) {
     let held = lock(kernel);
     (held.link_ids(), held.folders(), held.writes.len())
@@ -319,7 +319,7 @@ fn a_restart_with_nothing_changed_writes_nothing() {
             assert_eq!(shown(&kernel), before);
             assert_eq!(process.check(&contents).unwrap(), Repairs::default());
         }
-        // What changed meanwhile is written, and nothing else.
+        // Only the changes of the meantime are written.
         let mut process = generations(&kernel);
         process.bring(&mut Numbered::new(2)).unwrap();
         let (links, folders, writes) = shown(&kernel);
@@ -349,7 +349,7 @@ fn whatever_a_restart_cannot_go_on_with_is_replaced_and_nothing_opens() {
             let before = lock(&kernel).folders();
             let mut edge = FakeEdge::new(&kernel);
             change(&mut lock(&kernel), &mut edge);
-            // What somebody else detached is open until there is another.
+            // The hook of a detached program is open until another one is attached.
             lock(&kernel).open.clear();
             let mut process = Generations::new(edge, Family::ALL.into());
             process.bring(&mut Numbered::new(1)).unwrap();

@@ -16,7 +16,7 @@ use crate::bpf::{PacketLog, PolicyPrograms, PolicyState, ProgramPolicy};
 const TIMEOUT: Duration = Duration::from_secs(10);
 const NOW: Duration = Duration::from_secs(1);
 
-/// The ways in which this kernel lets programs be attached; by rules each does.
+/// Returns the ways of attachment that this kernel supports; every kernel supports rules.
 fn attachments() -> Vec<Attachment> {
     let has = |attachment| Attacher::new(Some(attachment), TIMEOUT).lacking().unwrap().is_none();
     let found: Vec<Attachment> = Attachment::ALL.into_iter().filter(|attachment| has(*attachment)).collect();
@@ -33,7 +33,7 @@ fn edge(attachment: Attachment) -> LinuxEdge {
     LinuxEdge::new(hooks, Some(attachment), TIMEOUT).unwrap()
 }
 
-/// A process that was told of pods at these interfaces.
+/// Returns a process that has received pods at these interfaces.
 fn process(edge: LinuxEdge, pods: u32) -> ProgramPolicy<LinuxEdge> {
     let mut policy = ProgramPolicy::new(NodeSettings::default(), Family::ALL.into(), edge, None);
     for pod in 1..=pods {
@@ -67,7 +67,7 @@ fn in_force_at(policy: &mut ProgramPolicy<LinuxEdge>, now: Duration) {
     assert_eq!(policy.apply(now), PolicyState { in_force: true, problems: Vec::new() });
 }
 
-/// Somebody else detaches a program of this generation.
+/// Detaches a program of this generation, as another process.
 fn detach(link: &LinuxLink, generation: u64) {
     match link {
         LinuxLink::Link(link) => link.detach().unwrap(),
@@ -105,7 +105,7 @@ fn numbers() -> Vec<(String, u32, u32)> {
     numbers
 }
 
-/// A value of a map that is pinned.
+/// Returns a value of a pinned map.
 fn value(attachment: Attachment, kind: MapKind, index: u32) -> Vec<u8> {
     let directory = own_directory().unwrap();
     let folder = names_in(&directory).unwrap().remove(0);
@@ -128,7 +128,7 @@ fn in_namespaces(body: impl Fn(Attachment) + Send + Sync) {
     }
 }
 
-/// Values that are lost when the process ends before so many are written.
+/// Contents of a process that ends after this many writes; the other values are lost.
 #[derive(Debug)]
 struct Ending {
     node: Node,
@@ -175,7 +175,7 @@ kernel_test! {
             assert_eq!(numbers(), before);
             drop(same);
 
-            // A pod that came while nobody was there.
+            // A pod that was added while no process ran.
             let mut changed = process(edge(attachment), 4);
             in_force(&mut changed);
             let writes = changed.stats().map_writes;
@@ -184,7 +184,7 @@ kernel_test! {
             let current = value(attachment, MapKind::Current, 0);
             drop(changed);
 
-            // One that ends at any point of a change; the next one makes it.
+            // A process ends at any point of a change; the next one completes it.
             for writes in 0..12 {
                 let mut node = Node::new(NodeSettings::default());
                 for pod in 1..=3 {
@@ -236,7 +236,7 @@ kernel_test! {
             in_force(&mut others);
             assert_eq!(others.stats().built, 1);
             drop(others);
-            // Somebody detaches one of them.
+            // Another process detaches one of them.
             let folder = own_directory().unwrap().join(names_in(&own_directory().unwrap()).unwrap().remove(0));
             let detached = edge(attachment).attacher.open(&folder.join("forward-4")).unwrap();
             detach(&detached, names_in(&own_directory().unwrap()).unwrap()[0].parse().unwrap());

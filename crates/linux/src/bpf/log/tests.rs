@@ -15,7 +15,7 @@ fn source() -> (RingBuffer, ArrayMap, LogSource) {
     (ring, lost, source)
 }
 
-/// Writes zeros behind a cell: a packet of protocol 0 from nowhere to nowhere.
+/// Writes a cell followed by zeros: a packet of protocol 0 with unspecified addresses.
 fn write(ring: &RingBuffer, cell: i32, bytes: i32, times: u32) {
     const ROOM: u16 = 64;
     let mut asm = Assembler::new();
@@ -71,7 +71,7 @@ kernel_test! {
         log.name([(DecisionId::from_number(NUMBER), Some(hit("first")))]);
         log.set_source(Some(source_of_former));
         write(&former, CELL, 36, 2);
-        // What had no room before this process read it is nothing that it lost.
+        // Losses before this process read the log do not count.
         lost.write(0, &5_u64.to_ne_bytes()).unwrap();
         log.set_source(Some(source));
         write(&ring, CELL, 48, 1);

@@ -17,7 +17,7 @@ fn policy(kernel: &Kernel) -> ProgramPolicy<FakeEdge> {
     ProgramPolicy::new(NodeSettings::default(), Family::ALL.into(), FakeEdge::new(kernel), Some(CHECK))
 }
 
-/// One that was told everything there is.
+/// Returns programs that have received the complete state.
 fn told(kernel: &Kernel) -> ProgramPolicy<FakeEdge> {
     let mut policy = policy(kernel);
     policy.on_link(&LinkEvent::Up { name: "cali1".parse().unwrap(), index: 7 });
@@ -70,7 +70,7 @@ fn what_fails_is_said_and_tried_again_after_growing_pauses() {
         assert!(state.problems[0].to_string().contains("reading which programs are attached"), "{state:?}");
         assert!(lock(&kernel).steps > steps);
         assert_eq!(policy.next(now), Some(pause));
-        // Not before.
+        // Not before that time.
         let steps = lock(&kernel).steps;
         add_workload(&mut policy, "cali1");
         assert_eq!(policy.apply(now + pause - SECOND / 2), state);

@@ -35,7 +35,7 @@ fn refused(errno: Errno) -> Result<(), NetlinkError> {
     Err(NetlinkError::Refused { what: "checksum offload", errno, detail: String::new() })
 }
 
-/// What comes of it, and the programs that were run, which end with this code.
+/// Returns the result, and the programs that were run, which end with this code.
 fn disable(netlink: Result<(), NetlinkError>, code: i32) -> (Result<(), KernelError>, Vec<String>) {
     let mut jobs = Vec::new();
     let run = |job: &Job| {

@@ -14,7 +14,7 @@ fn finished(code: i32, stderr: &str) -> Result<Finished, ExecError> {
     Ok(Finished { status: ExitStatus::from_raw(code << 8), stdout: Vec::new(), stderr: stderr.as_bytes().to_vec() })
 }
 
-/// Flushes with a program that answers in turn as given, and for ever as at last.
+/// Flushes with a program that returns these results in turn, and then repeats the last one.
 fn flush_with(address: &str, answers: &[(i32, &str)]) -> (Result<(), KernelError>, Vec<String>) {
     let address: IpAddr = address.parse().unwrap();
     let mut jobs = Vec::new();

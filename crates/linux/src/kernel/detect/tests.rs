@@ -9,7 +9,7 @@ fn detect_in_use(machine: &Fake) -> Backend {
     super::detect_in_use(machine, None)
 }
 
-/// A machine with these programs, and what they print for these arguments.
+/// Machine with these programs, and their output for these arguments.
 #[derive(Default)]
 struct Fake {
     legacy_tables: bool,
@@ -109,7 +109,7 @@ fn many_rules_are_not_listed_if_the_mangle_table_decides() {
             assert_eq!(machine.ran.borrow().contains(&all), lists_all, "{prints:?}");
         }
     }
-    // What the mangle table suggests may be wrong.
+    // The result of the mangle table may be wrong.
     let machine = machine(
         true,
         &[("iptables-nft-save -t mangle", few), ("iptables-nft-save", few), ("iptables-legacy-save", many)],
@@ -127,7 +127,7 @@ fn an_empty_machine_gets_what_its_iptables_is() {
             let detected = detect_on(&machine, None, &Family::ALL, "", None).unwrap();
             assert_eq!((detected.setup.backend, detected.instead_of), (backend, None), "{version}");
         }
-        // Where there are rules, they count.
+        // Existing rules take precedence.
         let legacy = ("iptables-legacy-save", "-A INPUT -j ACCEPT\n");
         let machine = machine(true, &[("iptables --version", version), legacy]);
         assert_eq!(detect_on(&machine, None, &Family::ALL, "", None).unwrap().setup.backend, Backend::Legacy);
@@ -141,14 +141,14 @@ fn what_cannot_be_used_is_not_put_in_place_of_what_can() {
     let nft_only = with(&ALL[..4]);
     let running = detect(&nft_only, Backend::Nft, None).unwrap();
     assert_eq!(running.instead_of, None);
-    // While running, what is in force stays, even if nothing can be used for now.
+    // At run time, the present setup stays, even if no implementation is usable for now.
     for machine in [&nft_only, &with(&[])] {
         let kept = detect(machine, Backend::Legacy, Some(&running.setup)).unwrap();
         assert_eq!(kept.setup, running.setup);
         let DetectError::Missing { backend, .. } = kept.instead_of.unwrap();
         assert_eq!(backend, Backend::Legacy);
     }
-    // At the start, another will do.
+    // At the start, the other implementation is used.
     let other = detect(&nft_only, Backend::Legacy, None).unwrap();
     assert!(other.setup.backend == Backend::Nft && other.instead_of.is_some());
     let error = detect(&with(&ALL[..3]), Backend::Legacy, None).unwrap_err();

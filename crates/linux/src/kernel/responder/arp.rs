@@ -10,13 +10,13 @@ use tortie_model::Mac;
 use crate::link_address::{self, ETHERTYPE_ARP};
 
 pub(super) const PACKET_LEN: usize = 28;
-/// Ethernet, IPv4, and how long their addresses are.
+/// Ethernet and IPv4, with the lengths of their addresses.
 const HEADER: [u8; 6] = [0, 1, 8, 0, 6, 4];
 const REQUEST: u8 = 1;
 const REPLY: u8 = 2;
 const BROADCAST: Mac = Mac([0xff; 6]);
 
-/// Somebody asks for an address.
+/// Request for the Ethernet address of an IPv4 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) sender_mac: Mac,
@@ -25,7 +25,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// `None` for anything else.
+    /// Decodes a request; `None` for any other packet.
     pub(super) fn parse(packet: &[u8]) -> Option<Self> {
         let (header, rest) = packet.split_first_chunk::<6>()?;
         let (operation, rest) = rest.split_first_chunk::<2>()?;
@@ -53,20 +53,20 @@ fn packet(operation: u8, from: (Mac, Ipv4Addr), to: (Mac, Ipv4Addr)) -> Vec<u8> 
     packet
 }
 
-/// Hears what all interfaces receive.
+/// Opens a socket that receives the ARP packets of all interfaces.
 pub(super) fn open() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let protocol = std::num::NonZeroU32::new(u32::from(ETHERTYPE_ARP.to_be())).map(Protocol::from_raw);
     socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, protocol)
 }
 
-/// Says that the target of a request has this Ethernet address.
+/// Answers that the target of a request has this Ethernet address.
 pub(super) fn reply(socket: &OwnedFd, interface: u32, mac: Mac, request: &Request) -> Result<(), Errno> {
     let packet = packet(REPLY, (mac, request.target), (request.sender_mac, request.sender));
     send(socket, interface, request.sender_mac, &packet)
 }
 
-/// Tells everybody behind an interface that an address has this Ethernet address.
+/// Announces to all hosts behind an interface that an address has this Ethernet address.
 pub(super) fn announce(socket: &OwnedFd, interface: u32, mac: Mac, address: Ipv4Addr) -> Result<(), Errno> {
     send(socket, interface, BROADCAST, &packet(REQUEST, (mac, address), (BROADCAST, address)))
 }

@@ -1,8 +1,9 @@
-//! Answers requests for addresses of others on the networks of this node, by ARP and neighbour discovery
-//! (`felix/dataplane/linux/proxy_neigh_mgr.go`).
+//! Proxy ARP and proxy neighbour discovery: answers for addresses of other hosts on the networks of
+//! this node (`felix/dataplane/linux/proxy_neigh_mgr.go`).
 //!
-//! The kernel's own proxy entries would not do: it answers ARP only for what leaves by another interface, which addresses
-//! of load balancers do not. So sockets hear what is asked, and a thread answers. What is answered for ends with them.
+//! The kernel's proxy entries are not sufficient: it answers ARP only for destinations behind
+//! another interface, unlike addresses of load balancers. So sockets receive the requests, and a
+//! thread answers them. The entries end with the sockets.
 
 mod arp;
 mod ndp;
@@ -24,12 +25,12 @@ use tortie_model::{Cause, Family, Mac};
 use crate::link_address::Origin;
 use crate::placed::placed;
 
-/// How many messages of one socket are answered before it is another's turn.
+/// Maximum number of messages of one socket that are answered before the next socket's turn.
 const BURST: usize = 64;
-/// How long nothing is done when the system cannot say what there is to read.
+/// Pause after waiting for messages failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What is answered for, and the thread that answers.
+/// Addresses to answer for, and the thread that answers.
 #[derive(Debug)]
 pub(super) struct Responder {
     shared: Arc<Shared>,
@@ -39,7 +40,7 @@ pub(super) struct Responder {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Has the thread look at the state again.
+    /// Makes the thread read the state again.
     wake: OwnedFd,
 }
 
@@ -52,22 +53,22 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Interface {
-    /// `None` if it is none of Ethernet, where nobody asks.
+    /// `None` for interfaces other than Ethernet, where no requests arrive.
     mac: Option<Mac>,
     v4: BTreeSet<Ipv4Addr>,
     v6: Option<ndp::Listener>,
 }
 
-/// Where a message comes from.
+/// Socket from which a message comes.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Arp,
-    /// The interface with this index.
+    /// Socket of the interface with this index.
     Ndp(u32),
 }
 
 impl Responder {
-    /// Begins to answer, in the network namespace of this thread; for nothing yet.
+    /// Starts the thread in the caller's network namespace; it answers for no address yet.
     pub(super) fn spawn() -> Result<Self, KernelError> {
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(kernel_error("eventfd"))?;
         let shared = Arc::new(Shared { state: Mutex::default(), wake });
@@ -77,7 +78,7 @@ impl Responder {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// All that is answered for in a family.
+    /// Returns all entries of a family.
     pub(super) fn entries(&self, family: Family) -> Vec<ProxyNeighbour> {
         let state = self.shared.lock();
         let mut entries = Vec::new();
@@ -94,7 +95,7 @@ impl Responder {
         entries
     }
 
-    /// Answers for an address from now on, with the Ethernet address of its interface.
+    /// Begins to answer for an address, with the Ethernet address of its interface.
     pub(super) fn add(&self, neighbour: ProxyNeighbour, mac: Option<Mac>) -> Result<(), KernelError> {
         let mut state = self.shared.lock();
         let result = state.add(neighbour, mac);
@@ -104,7 +105,7 @@ impl Responder {
         result
     }
 
-    /// Answers for an address no more.
+    /// Stops answering for an address.
     pub(super) fn remove(&self, neighbour: ProxyNeighbour) -> Result<(), KernelError> {
         let mut state = self.shared.lock();
         let interface = state.interfaces.get_mut(&neighbour.interface).ok_or(KernelError::NotFound)?;
@@ -118,7 +119,8 @@ impl Responder {
         was_there.then_some(()).ok_or(KernelError::NotFound)
     }
 
-    /// Tells everybody behind the interface that the address has this Ethernet address, which is answered from now on.
+    /// Announces to all hosts behind the interface that the address has this Ethernet address,
+    /// which later answers also use.
     pub(super) fn announce(&self, neighbour: ProxyNeighbour, mac: Option<Mac>) -> Result<(), KernelError> {
         let mut state = self.shared.lock();
         let State { arp, interfaces, .. } = &mut *state;
@@ -131,7 +133,7 @@ impl Responder {
             _ => return Err(KernelError::NotFound),
         };
         match sent {
-            // An interface that has just come up has no address to send from yet.
+            // An interface that has just come up has no source address yet.
             Err(Errno::ADDRNOTAVAIL) => Err(KernelError::LinkDown),
             sent => sent.map_err(kernel_error("announcement")),
         }
@@ -169,7 +171,7 @@ impl Shared {
     }
 
     fn wake(&self) {
-        // What fails is a counter that is full, and so is seen.
+        // The write fails only if the counter is full; the thread then wakes up anyway.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 }
@@ -196,7 +198,7 @@ impl State {
         }
     }
 
-    /// Closes what nothing is answered by any more.
+    /// Closes sockets that no longer answer for any address.
     fn close_unused(&mut self, index: u32) {
         if let Some(interface) = self.interfaces.get_mut(&index) {
             interface.v6.take_if(|listener| listener.addresses.is_empty());
@@ -217,7 +219,7 @@ impl State {
         arp.chain(listeners).collect()
     }
 
-    /// Forgets a socket that cannot be read, and what was answered by it, unless there is another one by now.
+    /// Drops a socket that cannot be read, with its entries, unless it has been replaced.
     fn forget(&mut self, source: Source, socket: &Arc<OwnedFd>) {
         match source {
             Source::Arp => {
@@ -235,7 +237,7 @@ impl State {
     }
 }
 
-/// Answers until it is to stop.
+/// Answers until it has to stop.
 fn serve(shared: &Shared) {
     loop {
         let sockets = {
@@ -253,13 +255,13 @@ fn serve(shared: &Shared) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(error) => {
-                tracing::error!(%error, "it cannot be waited for requests for addresses; trying again");
+                tracing::error!(%error, "cannot wait for requests for addresses; trying again");
                 thread::sleep(PAUSE);
                 continue;
             }
         }
         let mut counter = [0; 8];
-        // It is empty if nobody has changed anything.
+        // The read fails if the state has not changed.
         let _ = rustix::io::read(&shared.wake, &mut counter);
         let readable: Vec<bool> = polled.iter().skip(1).map(|fd| !fd.revents().is_empty()).collect();
         for ((source, socket), _) in sockets.iter().zip(readable).filter(|(_, is_readable)| *is_readable) {
@@ -271,7 +273,7 @@ fn serve(shared: &Shared) {
     }
 }
 
-/// Answers what has come in, but not too much at once.
+/// Answers the received requests, up to a limit.
 fn answer(shared: &Shared, source: Source, socket: &OwnedFd) -> Result<(), Errno> {
     const LEN: usize = if arp::PACKET_LEN > ndp::SOLICITATION_LEN { arp::PACKET_LEN } else { ndp::SOLICITATION_LEN };
     let mut buffer = [0; LEN];

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, bind, ipproto, sendto, socket_with, sockopt};
 use tortie_model::Mac;
 
-/// Up to here of a solicitation everything is looked at.
+/// Length of the evaluated part of a solicitation in bytes.
 pub(super) const SOLICITATION_LEN: usize = 24;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
@@ -17,12 +17,12 @@ const SOLICITED: u8 = 0x40;
 const OVERRIDE: u8 = 0x20;
 const TARGET_LINK_ADDRESS: u8 = 2;
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-/// Less than the kernel lets one socket join.
+/// Maximum number of groups per socket, below the kernel's limit.
 const GROUPS_PER_SOCKET: usize = 64;
-/// Who is not on the same network cannot send with it.
+/// Hop limit of all messages. A host on another network cannot send messages that arrive with it.
 const HOP_LIMIT: u8 = 255;
 
-/// The address that a message asks for; `None` if it is no solicitation.
+/// Returns the address that a solicitation asks for; `None` for any other message.
 pub(super) fn target(message: &[u8]) -> Option<Ipv6Addr> {
     let (header, rest) = message.split_first_chunk::<8>()?;
     let target = rest.first_chunk::<16>()?;
@@ -30,7 +30,7 @@ pub(super) fn target(message: &[u8]) -> Option<Ipv6Addr> {
     ((kind, code) == (SOLICITATION, 0)).then(|| Ipv6Addr::from(*target))
 }
 
-/// The kernel adds the checksum.
+/// Encodes an advertisement; the kernel adds the checksum.
 fn advertisement(mac: Mac, target: Ipv6Addr, flags: u8) -> Vec<u8> {
     let mut message = vec![ADVERTISEMENT, 0, 0, 0, flags, 0, 0, 0];
     message.extend(target.octets());
@@ -39,21 +39,22 @@ fn advertisement(mac: Mac, target: Ipv6Addr, flags: u8) -> Vec<u8> {
     message
 }
 
-/// Where solicitations for an address are sent.
+/// Returns the multicast group to which solicitations for an address are sent.
 fn solicited_node_group(address: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = address.octets();
     Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
 }
 
-/// Hears what is asked for on one interface.
+/// Receiver of the solicitations on one interface.
 #[derive(Debug)]
 pub(super) struct Listener {
     interface: u32,
     pub(super) socket: Arc<OwnedFd>,
     pub(super) addresses: BTreeSet<Ipv6Addr>,
-    /// For each group the socket that has joined it, by its position, and how many addresses need it.
+    /// For each group, the index of the socket that has joined it, and the number of addresses that
+    /// need it.
     groups: BTreeMap<Ipv6Addr, (usize, usize)>,
-    /// What joins groups, with the number of groups of each.
+    /// Sockets that join groups, with the number of groups of each.
     members: Vec<(OwnedFd, usize)>,
 }
 
@@ -61,7 +62,8 @@ impl Listener {
     pub(super) fn open(interface: u32) -> Result<Self, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::INET6, SocketType::RAW, flags, Some(ipproto::ICMPV6))?;
-        // With an address of a group it hears all groups on the interface, and nothing else: nobody off this network.
+        // Bound to a multicast address, the socket receives all groups on the interface and nothing
+        // else, hence no messages from other networks.
         bind(&socket, &SocketAddrV6::new(ALL_NODES, 0, 0, interface))?;
         sockopt::set_ipv6_unicast_hops(&socket, Some(HOP_LIMIT))?;
         sockopt::set_ipv6_multicast_hops(&socket, HOP_LIMIT.into())?;
@@ -91,7 +93,7 @@ impl Listener {
         Ok(())
     }
 
-    /// The position of the socket that has joined.
+    /// Joins a group and returns the index of the socket.
     fn join(&mut self, group: Ipv6Addr) -> Result<usize, Errno> {
         let free = self.members.iter().position(|(_, groups)| *groups < GROUPS_PER_SOCKET);
         let position = free.unwrap_or(self.members.len());
@@ -106,7 +108,7 @@ impl Listener {
         Ok(position)
     }
 
-    /// Returns whether it was there.
+    /// Removes an address; reports whether it was present.
     pub(super) fn remove(&mut self, address: Ipv6Addr) -> bool {
         if !self.addresses.remove(&address) {
             return false;
@@ -116,7 +118,7 @@ impl Listener {
         *count = count.saturating_sub(1);
         if *count == 0 {
             if let Some((socket, groups)) = self.members.get_mut(*member) {
-                // An interface that is gone took the membership along.
+                // If the interface is gone, the membership is gone, too.
                 let _ = sockopt::set_ipv6_drop_membership(&*socket, &group, self.interface);
                 *groups = groups.saturating_sub(1);
             }
@@ -130,7 +132,8 @@ impl Listener {
     }
 }
 
-/// Says that a target has this Ethernet address, to whoever asked; to all if that has no address yet and wants this one.
+/// Sends an advertisement that a target has this Ethernet address to the host that asked. It goes
+/// to all hosts if that host has no address yet and wants this one.
 pub(super) fn reply(socket: &OwnedFd, interface: u32, mac: Mac, target: Ipv6Addr, asking: IpAddr) -> Result<(), Errno> {
     match asking {
         IpAddr::V6(asking) if !asking.is_unspecified() => {

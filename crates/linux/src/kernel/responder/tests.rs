@@ -46,7 +46,8 @@ impl Network {
         self.node.run(|| Netlink::open(PATIENCE)?.mac(index)).unwrap().unwrap().unwrap()
     }
 
-    /// The Ethernet address that the other machine finds out for an address; `None` if nobody answers.
+    /// Returns the Ethernet address that the other machine resolves for an address; `None` if no
+    /// host answers.
     fn resolve(&self, address: &str) -> Option<Mac> {
         self.other.shell(&format!("ip neigh flush to {address} dev eth0")).unwrap();
         let address: IpAddr = address.parse().unwrap();
@@ -67,7 +68,7 @@ impl Network {
     }
 }
 
-/// Somebody who is slow to answer may be asked again.
+/// Asks repeatedly, since answers may be slow.
 fn assert_answered(network: &Network, address: &str, mac: Mac) {
     let patience = Instant::now() + PATIENCE;
     while network.resolve(address) != Some(mac) {
@@ -125,7 +126,7 @@ tortie_lab::kernel_test! {
             network.other.shell(&format!("ip neigh replace {address} lladdr 02:00:00:00:00:99 dev eth0 nud stale")).unwrap();
             let patience = Instant::now() + PATIENCE;
             loop {
-                // Shortly after a change it is not taken (`locktime`).
+                // The kernel ignores an update shortly after the previous one (`locktime`).
                 network.node.run(|| responder.announce(neighbour(index, address), Some(mac))).unwrap().unwrap();
                 let found = network.other.shell(&format!("ip neigh show to {address} dev eth0")).unwrap();
                 if found.contains(&mac.to_string()) {
@@ -167,7 +168,7 @@ tortie_lab::kernel_test! {
             found.split_whitespace().filter(|word| groups.iter().any(|group| group == word)).count()
         };
         let responder = network.node.run(Responder::spawn).unwrap().unwrap();
-        // More than one socket can join, and in pairs that share a group.
+        // More groups than one socket can join, each shared by two addresses.
         let all: Vec<String> = (0..300).flat_map(|i| [format!("fd00::1:{i:x}"), format!("fd00::1:1:{i:x}")]).collect();
         for address in &all {
             network.node.run(|| responder.add(neighbour(index, address), Some(mac))).unwrap().unwrap();

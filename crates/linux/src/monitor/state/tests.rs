@@ -10,7 +10,7 @@ use tortie_model::{InterfaceName, InvalidName};
 use super::Monitor;
 use crate::netlink::{LinkState, Notice, OddLink};
 
-/// A monitor, the addresses that it reads, and a clock.
+/// Monitor with the addresses that it reads, and a clock.
 #[derive(Default)]
 struct Rig {
     monitor: Monitor,
@@ -186,7 +186,7 @@ fn a_resync_finds_odd_names() {
 fn a_successor_of_the_same_name_is_reported_when_the_old_one_is_gone() {
     let mut rig = Rig::default();
     rig.link(5, "cali1", true).reports(&["cali1 up 5", "cali1 has"]);
-    // The new one is heard of first.
+    // The notification of the new link comes first.
     rig.link(6, "cali1", true).address(6, "10.0.0.1", true).reports(&[]);
     rig.gone(5).reports(&[]);
     rig.wait(100).reports(&["cali1 up 6", "cali1 has 10.0.0.1"]);
@@ -252,10 +252,10 @@ fn after_lost_changes_a_resync_counts_alone() {
     rig.resync(&[(2, "eth0", true)]).wait(1000).reports(&[]);
 }
 
-/// Names of links; no rule can be written with the last.
+/// Names of links; no rule can refer to the last one.
 const NAMES: [&str; 5] = ["if0", "if1", "if2", "if3", "é0"];
 
-/// One thing that happens to a link of the kernel, chosen by number.
+/// Step in the life of a link of the kernel, chosen by number.
 #[derive(Clone, Debug)]
 enum Step {
     Create { name: usize, is_running: bool },
@@ -282,10 +282,11 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the events amount to: index, state and addresses by name.
+/// State according to the events: index, state and addresses by name.
 type View = BTreeMap<InterfaceName, (u32, bool, BTreeSet<IpAddr>)>;
 
-/// Follows an event; every one must say something new, and addresses are of an interface that exists.
+/// Applies an event. Every event must change something, and addresses must belong to an existing
+/// interface.
 fn follow(view: &mut View, event: LinkEvent) {
     let before = view.clone();
     match event {
@@ -300,7 +301,7 @@ fn follow(view: &mut View, event: LinkEvent) {
         LinkEvent::Gone { name } => assert!(view.remove(&name).is_some()),
         LinkEvent::Addresses { name, addresses } => {
             let entry = view.get_mut(&name).unwrap();
-            // The first report of a name may say that there are none.
+            // The first report of a name may have no addresses.
             if addresses.is_empty() && entry.2.is_empty() {
                 return;
             }
@@ -317,7 +318,7 @@ fn pick(links: &BTreeMap<u32, (String, bool)>, number: usize) -> Option<u32> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever happens, in the end the reports amount to what there is.
+    /// After any sequence of steps, the reports add up to the actual state.
     #[test]
     fn reports_amount_to_what_there_is(steps in proptest::collection::vec(step(), 0..60)) {
         let mut rig = Rig::default();

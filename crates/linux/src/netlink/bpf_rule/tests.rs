@@ -8,7 +8,7 @@ use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// One that returns this number.
+/// Returns a program that returns this number.
 fn program(result: u8) -> Program {
     let instructions = [[0xb7, 0, 0, 0, result, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]].concat();
     Program::load_socket_filter("test", c"Apache-2.0", &instructions).unwrap()
@@ -28,7 +28,7 @@ kernel_test! {
         };
         let detach = |table| namespace.run(|| detach(TIMEOUT, table)).unwrap().unwrap();
         let tables = || namespace.run(|| tables(TIMEOUT)).unwrap().unwrap();
-        // What is dropped at OUTPUT cannot be sent.
+        // Sending fails for a packet that is dropped at OUTPUT.
         let send = || {
             let socket = UdpSocket::bind("127.0.0.1:0")?;
             socket.send_to(&[0], socket.local_addr()?)
@@ -41,12 +41,12 @@ kernel_test! {
         assert!(is_open());
         assert!(attach(2, &drops));
         assert_eq!(tables(), [1, 2]);
-        // The kernel keeps it.
+        // The kernel keeps the program alive.
         drop(drops);
         assert!(!is_open());
         detach(2);
         assert!(is_open());
-        // Another one takes the place of what is there.
+        // Another program replaces the present one.
         let drops = program(1);
         assert!(attach(1, &drops) && !attach(1, &drops));
         assert!(!is_open());
@@ -59,7 +59,7 @@ kernel_test! {
         let namespace = Namespace::new().unwrap();
         let lacking = |program: AskedProgram| namespace.run(|| lacking(TIMEOUT, program)).unwrap();
         assert_eq!(lacking(asked(&program(0))).unwrap(), None);
-        // No program has this descriptor, which says nothing about the kernel.
+        // No program has this file descriptor. The error is not about the kernel's support.
         let error = lacking(AskedProgram { descriptor: i32::MAX, id: 1 }).unwrap_err();
         assert_eq!(error.errno(), Some(Errno::BADF));
         assert_eq!(namespace.shell("nft list ruleset").unwrap().trim(), "");

@@ -2,17 +2,17 @@
 
 use std::net::IpAddr;
 
-/// What a direction of a connection is told by behind the IP header.
+/// Identification of a direction of a connection after the IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Flow {
-    /// By ports.
+    /// Ports.
     Ports {
         /// The source port.
         source: u16,
         /// The destination port.
         destination: u16,
     },
-    /// By the id of an ICMP request.
+    /// Id of an ICMP request.
     Icmp {
         /// The id.
         id: u16,
@@ -21,7 +21,7 @@ pub enum Flow {
         /// The code.
         code: u8,
     },
-    /// By nothing.
+    /// Nothing.
     Other,
 }
 
@@ -34,37 +34,37 @@ pub struct Tuple {
     pub destination: IpAddr,
     /// The number of the protocol.
     pub protocol: u8,
-    /// Ports, or what stands for them.
+    /// Ports, or their equivalent.
     pub flow: Flow,
 }
 
-/// A connection as the kernel tracks it.
+/// Connection as the kernel tracks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Connection {
-    /// Its packets as whoever opened it sends them, before any translation.
+    /// Packets of the initiator as it sends them, before any translation.
     pub original: Tuple,
-    /// The answers as they come back, before any translation.
+    /// Replies as they come back, before any translation.
     pub reply: Tuple,
-    /// Tells it from a later one with the same tuples.
+    /// Distinguishes it from a later connection with the same tuples.
     pub id: u32,
-    /// 0 where none is set.
+    /// Zone; 0 if none is set.
     pub zone: u16,
 }
 
-/// What was counted of a connection, in each direction.
+/// Counters of a connection, for each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Traffic {
-    /// Of whoever opened it.
+    /// Packets of the initiator.
     pub original: Count,
-    /// Of the answers.
+    /// Replies.
     pub reply: Count,
 }
 
-/// Packets, and their bytes from the IP header on.
+/// Packets, and their bytes including the IP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Count {
-    /// How many packets.
+    /// Number of packets.
     pub packets: u64,
-    /// How many bytes they had together.
+    /// Number of bytes.
     pub bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! Connections that begin and end, as the kernel tells of them.
+//! Notifications of connections that begin and end.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -11,24 +11,24 @@ use crate::netlink::waiting::{Read, read_waiting};
 
 const NFNLGRP_CONNTRACK_NEW: u32 = 1;
 const NFNLGRP_CONNTRACK_DESTROY: u32 = 3;
-/// Nothing is asked, so nothing is waited for.
+/// Unused: no request is sent, so no answer is waited for.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The begin or the end of a connection.
+/// Begin or end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionEvent {
     /// Whether it has ended.
     pub ended: bool,
     /// The connection.
     pub connection: Connection,
-    /// What was counted until it ended, where the kernel counts (`net.netfilter.nf_conntrack_acct` when it began). None when it
-    /// begins.
+    /// Counters of an ended connection, if the kernel counted (`net.netfilter.nf_conntrack_acct` at
+    /// its begin). `None` for one that begins.
     pub traffic: Option<Traffic>,
 }
 
 impl ConnectionEvent {
-    /// Reads a message of this type (`NFNL_SUBSYS_CTNETLINK << 8 | IPCTNL_MSG_CT_*`), without its netlink header; `None` if it
-    /// is about something else.
+    /// Decodes a message of this type (`NFNL_SUBSYS_CTNETLINK << 8 | IPCTNL_MSG_CT_*`), without its
+    /// netlink header; `None` if it is about something else.
     ///
     /// # Errors
     /// If it is malformed.
@@ -43,11 +43,12 @@ impl ConnectionEvent {
     }
 }
 
-/// Hears of connections of this network namespace that begin and end: of one that begins when its first packet has passed
-/// all chains, so of none whose first packet is dropped.
+/// Receiver of notifications of connections in this network namespace that begin and end. The begin
+/// is reported when the first packet has passed all chains, so never for a connection whose first
+/// packet is dropped.
 ///
-/// Unless `net.netfilter.nf_conntrack_events` is 1 the kernel tells only of the end of those that have begun while somebody
-/// was listening.
+/// Unless `net.netfilter.nf_conntrack_events` is 1, the kernel reports only the ends of connections
+/// that began while some process was listening.
 ///
 /// ```no_run
 /// use tortie_linux::netlink::ConnectionEvents;
@@ -78,10 +79,10 @@ impl ConnectionEvents {
         Ok(Self { socket })
     }
 
-    /// Gives out all events that wait, up to a bound. Does not wait for any.
+    /// Passes the waiting events to `each`, up to a limit. Does not wait for any.
     ///
-    /// Of lost events the kernel does not say how many there were: [`Read::lost`] counts each overrun of the socket, after
-    /// which it takes in no more until all that waits is read.
+    /// The kernel does not report the number of lost events. [`Read::lost`] counts each overrun of
+    /// the socket, after which it accepts no more events until all waiting ones are read.
     ///
     /// # Errors
     /// If the socket cannot be read any more.

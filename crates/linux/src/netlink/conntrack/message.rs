@@ -1,4 +1,4 @@
-//! Tracked connections as bytes.
+//! Encoding of conntrack entries.
 
 use std::net::IpAddr;
 
@@ -49,7 +49,7 @@ pub(super) fn header(family: u8) -> [u8; HEADER_LEN] {
     [family, 0, 0, 0]
 }
 
-/// A tracked connection; `None` for a message of another kind, and for a connection of another family.
+/// Decodes a conntrack entry; `None` for other messages, and for connections of other families.
 pub(super) fn parse(kind: u16, payload: &[u8]) -> Result<Option<Connection>, NetlinkError> {
     if kind != IPCTNL_MSG_CT_NEW {
         return Ok(None);
@@ -57,7 +57,7 @@ pub(super) fn parse(kind: u16, payload: &[u8]) -> Result<Option<Connection>, Net
     parse_entry(payload, |_, _| Some(()))
 }
 
-/// The same of any message about a connection, with what was counted where the kernel counts.
+/// Decodes any message about a connection, with its counters if the kernel counts.
 pub(super) fn parse_with_traffic(payload: &[u8]) -> Result<Option<(Connection, Option<Traffic>)>, NetlinkError> {
     let (mut original, mut reply) = (None, None);
     let connection = parse_entry(payload, |kind, value| {
@@ -72,7 +72,7 @@ pub(super) fn parse_with_traffic(payload: &[u8]) -> Result<Option<(Connection, O
     Ok(connection.map(|connection| (connection, traffic)))
 }
 
-/// The connection; `other` is given the attributes that it is not told by.
+/// Decodes the connection; `other` gets the attributes that do not identify it.
 fn parse_entry(
     payload: &[u8],
     mut other: impl FnMut(u16, &[u8]) -> Option<()>,
@@ -96,7 +96,7 @@ fn parse_entry(
     })?;
     match (original, reply, id) {
         (Some((original, own_zone)), Some((reply, reply_zone)), Some(id)) => {
-            // A zone of one direction alone cannot be named when the connection is deleted: it stays as it is.
+            // A deletion cannot name a zone of one direction alone: such an entry stays.
             let zone = own_zone.or(reply_zone).unwrap_or(zone);
             Ok(Some(Connection { original, reply, id, zone }))
         }
@@ -118,7 +118,7 @@ fn parse_count(value: &[u8]) -> Option<Count> {
     Some(Count { packets: packets?, bytes: bytes? })
 }
 
-/// The direction in which a connection was opened, from the attributes of a connection alone.
+/// Decodes the original direction of a connection, from the attributes of a connection alone.
 pub(in crate::netlink) fn parse_original(family: Family, attributes: &[u8]) -> Result<Tuple, NetlinkError> {
     let mut original = None;
     wire::for_each_attribute(LISTING, attributes, |kind, value| {
@@ -185,7 +185,7 @@ fn port(value: &[u8]) -> Option<u16> {
     value.try_into().ok().map(u16::from_be_bytes)
 }
 
-/// What names exactly this connection.
+/// Encodes the attributes that identify exactly this connection.
 pub(super) fn delete_payload(connection: &Connection) -> Vec<u8> {
     let family = Family::of(connection.original.source);
     let mut payload = header(family_number(family)).to_vec();

@@ -32,7 +32,7 @@ fn connections() -> impl Strategy<Value = Connection> {
     )
 }
 
-/// As the kernel lists it, with an attribute that nobody asked for.
+/// Returns a connection as the kernel lists it, with an unknown attribute.
 fn listed(connection: &Connection) -> Vec<u8> {
     let mut payload = delete_payload(connection);
     put_tuple(&mut payload, CTA_TUPLE_REPLY, &connection.reply);
@@ -55,7 +55,7 @@ proptest! {
             prop_assert_eq!(event, Some(ConnectionEvent { ended, connection, traffic }));
         }
         prop_assert_eq!(ConnectionEvent::parse(IPCTNL_MSG_CT_GET, &bytes).unwrap(), None);
-        // Who asks for connections alone does not hear of them.
+        // The parser of connections alone ignores the counters.
         prop_assert_eq!(parse(IPCTNL_MSG_CT_NEW, &bytes).unwrap(), Some(connection));
     }
 
@@ -83,7 +83,7 @@ fn traffics() -> impl Strategy<Value = Traffic> {
     (count(), count()).prop_map(|(original, reply)| Traffic { original, reply })
 }
 
-/// The attributes of a connection that was opened so.
+/// Returns the attributes of a connection with this original direction.
 pub(in crate::netlink) fn attributes_of(original: &Tuple) -> Vec<u8> {
     let mut attributes = Vec::new();
     put(&mut attributes, CTA_ZONE, &[0, 0]);
@@ -99,7 +99,7 @@ fn put_count(bytes: &mut Vec<u8>, kind: u16, count: Count) {
     put(bytes, kind | NLA_F_NESTED, &nested);
 }
 
-/// As the kernel tells of it, with its counters.
+/// Returns a connection as the kernel reports it, with its counters.
 fn counted(connection: &Connection, traffic: Option<Traffic>) -> Vec<u8> {
     let mut payload = listed(connection);
     if let Some(traffic) = traffic {

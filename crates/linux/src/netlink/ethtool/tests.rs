@@ -28,7 +28,7 @@ fn all(attributes: &[u8], wanted: u16) -> Vec<Vec<u8>> {
     found
 }
 
-/// What a device computes itself.
+/// Returns the active features of a device.
 fn active(interface: u32) -> BTreeSet<String> {
     let mut socket = Socket::open_generic(TIMEOUT).unwrap();
     let id = family(&mut socket, b"ethtool\0").unwrap();
@@ -38,7 +38,7 @@ fn active(interface: u32) -> BTreeSet<String> {
         socket.ask(id, &request, "features", |kind, payload| Ok((kind == id).then(|| payload.to_vec()))).unwrap();
     let set = all(&answer[GENL_HEADER_LEN..], ETHTOOL_A_FEATURES_ACTIVE).remove(0);
     let bits = all(&all(&set, ETHTOOL_A_BITSET_BITS).remove(0), ETHTOOL_A_BITSET_BITS_BIT);
-    // A list without a mask has the bits only that are on.
+    // A list without a mask has only the bits that are set.
     let is_on = |bit: &Vec<u8>| all(&set, 1).len() == 1 || !all(bit, ETHTOOL_A_BITSET_BIT_VALUE).is_empty();
     bits.iter().filter(|bit| is_on(bit)).map(|bit| wire::text(&all(bit, ETHTOOL_A_BITSET_BIT_NAME)[0])).collect()
 }
@@ -68,7 +68,7 @@ kernel_test! {
                         kernel.disable_checksum_offload(index, name.parse().unwrap()).unwrap();
                         let after = active(index);
                         assert_eq!(checksums(&after), [""; 0], "{after:?}");
-                        // Received packets are no concern.
+                        // The features for received packets do not change.
                         let rest = |features: &BTreeSet<String>| features.contains("rx-gro");
                         assert_eq!(rest(&before), rest(&after));
                     }

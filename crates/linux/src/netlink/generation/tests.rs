@@ -27,7 +27,7 @@ fn restore(namespace: &Namespace, program: &str, input: &str) -> bool {
 }
 
 kernel_test! {
-    /// All that a reconciler writes to nftables is counted as ours, and nothing else is.
+    /// All transactions of a reconciler count as its own, and no others do.
     fn commits_of_others_are_told_from_ours() {
         let namespace = Namespace::new().unwrap();
         let mut nftables = namespace.run(|| Nftables::open(Duration::from_secs(10)).unwrap()).unwrap();
@@ -61,7 +61,8 @@ kernel_test! {
             namespace.shell(line).unwrap();
             assert_ne!(counter.foreign(nftables.generation().unwrap()), before, "{line}");
         }
-        // A refused transaction has no effect, but nobody would know of one before it.
+        // A refused transaction has no effect, but an earlier one of the same input would go
+        // unnoticed.
         let before = counter.foreign(nftables.generation().unwrap());
         assert!(!restore(&namespace, "iptables-nft-restore", "*filter\n-A nowhere -j DROP\nCOMMIT\n"));
         counter.restored(None);

@@ -1,4 +1,4 @@
-//! The headers of an IP packet of which the first bytes are there.
+//! Headers of an IP packet, from its first bytes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,7 +8,7 @@ const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 /// TCP, UDP, DCCP, SCTP and UDP-Lite.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
-/// Types of ICMP messages of either family that have an id: requests and the answers to them.
+/// Types of ICMP messages of either family that have an id: requests and their answers.
 const ICMP_WITH_ID: [u8; 8] = [0, 8, 13, 14, 15, 16, 17, 18];
 const ICMPV6_WITH_ID: [u8; 4] = [128, 129, 139, 140];
 
@@ -22,21 +22,23 @@ const MOBILITY: u8 = 135;
 const HOST_IDENTITY: u8 = 139;
 const SHIM6: u8 = 140;
 
-/// What the headers of a packet say.
+/// Headers of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LoggedHeaders {
-    /// From where to where, as in the packet at this moment: behind a chain that translated it, translated.
+    /// Source and destination as in the packet at this point: after a chain that translates, the
+    /// translated ones.
     ///
-    /// The flow is [`Flow::Other`] if ports or an ICMP header are not there: cut off, or in another fragment. The id is 0 for
-    /// ICMP messages that have none, such as errors. If extension headers of IPv6 are cut off, the protocol is that of the
-    /// first of which nothing is known.
+    /// The flow is [`Flow::Other`] if ports or the ICMP header are missing: cut off, or in another
+    /// fragment. The id is 0 for ICMP messages that have none, such as errors. If IPv6 extension
+    /// headers are cut off, the protocol is that of the first missing header.
     pub tuple: Tuple,
-    /// The bytes of the packet from its IP header on, as that says.
+    /// Length of the packet in bytes including the IP header, as stated there.
     pub length: u32,
 }
 
 impl LoggedHeaders {
-    /// Reads the first bytes of an IP packet; `None` if they are no such, or end before its addresses do.
+    /// Decodes the first bytes of an IP packet; `None` if they belong to another kind of packet, or
+    /// end before the addresses do.
     ///
     /// ```
     /// use tortie_linux::netlink::{Flow, LoggedHeaders};
@@ -97,7 +99,8 @@ fn ipv6(packet: &[u8]) -> Option<LoggedHeaders> {
     })
 }
 
-/// The protocol behind the extension headers of IPv6, and its bytes; none if they are in another fragment.
+/// Returns the protocol after the extension headers of IPv6, and its bytes; none if they are in
+/// another fragment.
 fn behind_extensions(first: u8, bytes: &[u8]) -> (u8, &[u8]) {
     let (mut header, mut rest) = (first, bytes);
     loop {
@@ -123,7 +126,7 @@ fn ports(protocol: u8, bytes: &[u8]) -> Option<Flow> {
     Some(Flow::Ports { source: u16::from_be_bytes([s0, s1]), destination: u16::from_be_bytes([d0, d1]) })
 }
 
-/// The types in `with_id` have one.
+/// Decodes an ICMP header. The types in `with_id` have an id.
 fn icmp(with_id: &[u8], bytes: &[u8]) -> Option<Flow> {
     let &[icmp_type, code, _, _, high, low] = bytes.first_chunk()?;
     let id = if with_id.contains(&icmp_type) { u16::from_be_bytes([high, low]) } else { 0 };

@@ -1,4 +1,4 @@
-//! Messages of NFLOG, as bytes.
+//! Encoding of NFLOG messages.
 
 use tortie_model::Family;
 
@@ -14,55 +14,57 @@ const NFULA_PREFIX: u16 = 10;
 const NFULA_SEQ: u16 = 12;
 const NFULA_CT: u16 = 18;
 const NFULA_CT_INFO: u16 = 19;
-/// The upper ones of `enum ip_conntrack_info`.
+/// First value of `enum ip_conntrack_info` for replies.
 const IP_CT_IS_REPLY: u32 = 3;
 
 const WHAT: &str = "logged packet";
 const MALFORMED: NetlinkError = NetlinkError::Malformed { what: WHAT };
 
-/// A packet that a rule logged.
+/// Packet that a rule logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoggedPacket<'a> {
-    /// The group that the rule names.
+    /// Group of the rule.
     pub group: u16,
-    /// The prefix that the rule gives, without the zero at its end; empty if it gives none.
+    /// Prefix of the rule, without the zero at its end; empty if it has none.
     pub prefix: &'a [u8],
     /// The packet itself.
     pub packet: LoggedHeaders,
-    /// The interface by which it came in; none of packets of the node itself.
+    /// Interface by which the packet came in; `None` for packets of the node itself.
     pub in_interface: Option<u32>,
-    /// The interface by which it leaves; none where that is not decided yet, and of packets to the node itself.
+    /// Interface by which it leaves; `None` if that is not decided yet, and for packets to the node
+    /// itself.
     pub out_interface: Option<u32>,
-    /// How the packet's connection was opened, before any translation; where the kernel tells
-    /// ([`Nflog::tells_connections`](super::Nflog::tells_connections)) and tracks the packet.
+    /// Original direction of the packet's connection, before any translation. Present if the kernel
+    /// provides it ([`Nflog::tells_connections`](super::Nflog::tells_connections)) and tracks the
+    /// packet.
     pub original: Option<Tuple>,
-    /// Whether the packet goes the other way than `original` says.
+    /// Whether the packet goes in the opposite direction of `original`.
     pub is_reply: bool,
 }
 
 impl<'a> LoggedPacket<'a> {
-    /// Reads a message that tells of a packet (`NFULNL_MSG_PACKET`), without its netlink header.
+    /// Decodes a message about a packet (`NFULNL_MSG_PACKET`), without its netlink header.
     ///
     /// # Errors
-    /// If it is malformed, or the packet is not one of IP.
+    /// If it is malformed, or the packet is no IP packet.
     pub fn parse(message: &'a [u8]) -> Result<Self, NetlinkError> {
         Message::parse(message)?.packet.ok_or(MALFORMED)
     }
 }
 
-/// A message that tells of a packet.
+/// Message about a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message<'a> {
     pub(super) group: u16,
-    /// The number of the packet among those of its group.
+    /// Number of the packet within its group.
     pub(super) sequence: Option<u32>,
-    /// `None` if it is not one of IP.
+    /// `None` if it is no IP packet.
     pub(super) packet: Option<LoggedPacket<'a>>,
 }
 
 impl<'a> Message<'a> {
     pub(super) fn parse(message: &'a [u8]) -> Result<Self, NetlinkError> {
-        // `struct nfgenmsg`: the group is where others have the resource.
+        // `struct nfgenmsg`, with the group in the field of the resource.
         let (&[_family, _version, high, low], attributes) = message.split_first_chunk().ok_or(MALFORMED)?;
         let group = u16::from_be_bytes([high, low]);
         let (mut sequence, mut in_interface, mut out_interface) = (None, None, None);

@@ -17,7 +17,7 @@ use crate::stop::poll_for;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A logged packet that outlives its datagram.
+/// Logged packet, independent of its datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Logged {
     group: u16,
@@ -41,7 +41,7 @@ impl From<LoggedPacket<'_>> for Logged {
     }
 }
 
-/// Reads until so many packets have been given out.
+/// Reads until this many packets have been passed.
 fn collect(nflog: &mut Nflog, count: usize) -> Vec<Logged> {
     let (begin, mut packets) = (Instant::now(), Vec::new());
     while packets.len() < count {
@@ -68,7 +68,7 @@ fn tuple(source: IpAddr, destination: SocketAddr, protocol: u8, source_port: u16
     Tuple { source, destination: destination.ip(), protocol, flow }
 }
 
-/// What the client sends in one family, and all the rules log of it.
+/// Packets of the client in one family, and the log of all rules about them.
 struct Side {
     group: u16,
     client: IpAddr,
@@ -115,8 +115,9 @@ impl Side {
         )
     }
 
-    /// Has the client ping the server, send it five bytes over UDP and open a connection to the service, all once. Returns
-    /// the packets as they are sent, and those of the connection as they arrive, without the id of the ping.
+    /// Makes the client ping the server, send it five bytes over UDP and open a connection to the
+    /// service, each once. Returns the packets as they are sent, and those of the connection as
+    /// they arrive, without the id of the ping.
     fn send(&self, client: &Namespace) -> ([Tuple; 3], [(Tuple, u32); 3]) {
         client.sysctl(&[("ipv4/ping_group_range".to_owned(), "0 0")]).unwrap();
         let (udp_port, tcp_port) = client
@@ -150,7 +151,8 @@ fn without_id(tuple: Tuple) -> Tuple {
     }
 }
 
-/// Logs what goes from the client to the server through chains of this implementation, in both families.
+/// Logs the packets from the client to the server through chains of this implementation, in both
+/// families.
 fn packets_through(implementation: &str) {
     let lab = lab();
     let [client, server] = ["client", "server"].map(|name| Place::pod("x", name));
@@ -173,7 +175,7 @@ fn packets_through(implementation: &str) {
     let interfaces = [index_of(&client), index_of(&server)];
     for (side, program) in sides.iter().zip(&programs) {
         let (sent, arriving) = side.send(lab.namespace(&client).unwrap());
-        // Neighbours of IPv6 are looked for with ICMPv6 as well, but not through the node.
+        // Neighbour discovery of IPv6 uses ICMPv6 as well, but does not pass the node.
         let logged = collect(&mut nflog, 3);
         let mut begun: Vec<Connection> = Vec::new();
         let _ = events.read(|event| begun.extend((!event.ended).then_some(event.connection))).unwrap();
@@ -203,7 +205,8 @@ fn packets_through(implementation: &str) {
     }
 }
 
-/// A namespace that logs what it sends itself to port 9, in group 3; the number of packets is sent.
+/// Returns a namespace that logs its packets to its port 9, in group 3, and a function that sends a
+/// number of packets.
 fn loopback() -> (Namespace, impl Fn(u64)) {
     let namespace = Namespace::new().unwrap();
     namespace.shell("iptables -w -A OUTPUT -p udp --dport 9 -j NFLOG --nflog-group 3").unwrap();
@@ -238,7 +241,7 @@ kernel_test! {
             assert!(read.lost > 0, "an overrun is known at once: {read:?}");
             given_out += read.messages as u64;
             lost += read.lost;
-            // The next packets show how many there were.
+            // The next packets show the number of lost ones.
             while given_out + lost < sent {
                 send(1);
                 sent += 1;
@@ -265,7 +268,7 @@ kernel_test! {
         let first = open(&here, &[3, 500]).unwrap();
         let message = "NFLOG group 500: another process in this network namespace reads it";
         assert_eq!(taken(open(&here, &[4, 500])), message);
-        // A program that another thread is starting has the socket for a moment, until it is executed.
+        // A program that another thread is starting holds the socket briefly, until it is executed.
         let open_soon = |groups: &[u16]| {
             let begin = Instant::now();
             loop {

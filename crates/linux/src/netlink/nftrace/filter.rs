@@ -1,8 +1,8 @@
-//! Which packets are traced.
+//! Selection of the traced packets.
 
 use std::net::IpAddr;
 
-/// Packets that are equal in all that is given.
+/// Selects the packets that have all the given values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filter {
     /// The source address.
@@ -11,11 +11,11 @@ pub struct Filter {
     pub destination: IpAddr,
     /// The number of the protocol.
     pub protocol: u8,
-    /// What is behind the IP header.
+    /// Contents after the IP header.
     pub transport: Transport,
 }
 
-/// What is behind the IP header.
+/// Contents after the IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// Ports.
@@ -38,7 +38,7 @@ pub enum Transport {
     Any,
 }
 
-/// Where a part of a packet is.
+/// Header that contains a part of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Base {
     Network,
@@ -46,7 +46,7 @@ pub(super) enum Base {
 }
 
 impl Filter {
-    /// What must be equal: where it is, and its value.
+    /// Returns the header, the offset and the value of each part that must be equal.
     pub(super) fn parts(&self) -> Vec<(Base, u32, Vec<u8>)> {
         let (source, destination) = match self.source {
             IpAddr::V4(_) => (12, 16),

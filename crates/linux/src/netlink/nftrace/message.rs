@@ -1,11 +1,11 @@
-//! What the kernel tells of a traced packet, as bytes.
+//! Encoding of messages about a traced packet.
 
 use super::rules::{Chain, ENDS};
 use crate::netlink::error::NetlinkError;
 use crate::netlink::nflog::LoggedHeaders;
 use crate::netlink::wire;
 
-/// Tables of nftables for both families.
+/// Family of nftables tables for both IPv4 and IPv6.
 pub const NFPROTO_INET: u8 = 1;
 
 const NFTA_TRACE_TABLE: u16 = 1;
@@ -27,67 +27,68 @@ const NFT_TRACETYPE_RETURN: u32 = 2;
 const NFT_TRACETYPE_RULE: u32 = 3;
 
 const TCP: u8 = 6;
-/// Where the flags are in a TCP header.
+/// Offset of the flags in a TCP header.
 const TCP_FLAGS: usize = 13;
 
 const WHAT: &str = "traced packet";
 
-/// One thing that happened to a traced packet.
+/// Single event of a traced packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceMessage {
     /// The number of the table's family.
     pub(super) family: u8,
-    /// Tells the packet from others that are on their way through the node at the same time.
+    /// Distinguishes the packet from others that pass the node at the same time.
     pub id: u32,
-    /// Where it happened.
+    /// Chain of the event.
     pub chain: Chain,
-    /// What happened.
+    /// The event.
     pub event: Event,
-    /// The packet, as it is on entering a chain that the kernel itself leads to.
+    /// The packet as it enters a base chain.
     pub headers: Option<LoggedHeaders>,
     /// The flags of a TCP packet, with the headers.
     pub tcp_flags: Option<u8>,
-    /// By which interface it came.
+    /// Interface by which it came in.
     pub in_interface: Option<u32>,
-    /// By which interface it leaves.
+    /// Interface by which it leaves.
     pub out_interface: Option<u32>,
 }
 
-/// What happened to a packet.
+/// Event of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A rule matched.
     Rule {
         /// The rule.
         handle: u64,
-        /// What it said.
+        /// Its verdict.
         verdict: Verdict,
     },
-    /// The end of a chain was reached, which leads back; or to the policy, which is told then.
+    /// The packet reached the end of a chain, which returns to the calling chain, or continues with
+    /// the policy, which is then reported.
     Return,
-    /// The end of a chain was reached to which the kernel itself leads.
+    /// The packet reached the end of a base chain.
     Policy(Verdict),
 }
 
-/// What a rule says.
+/// Verdict of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The packet passes the chains of this table and hook.
+    /// The packet passes the chains of this table at this hook.
     Accept,
-    /// It ends here.
+    /// The packet is dropped.
     Drop,
     /// The next rule decides.
     Continue,
-    /// The rule that led here decides on.
+    /// The evaluation continues after the rule that led to this chain.
     Return,
     /// Another chain decides.
     Goto(String),
-    /// Something else becomes of it, such as a queue to a program.
+    /// Any other verdict, such as a queue to a program.
     Other(i32),
 }
 
 impl TraceMessage {
-    /// Reads a message (`NFT_MSG_TRACE`), without its netlink header.
+    /// Decodes a message (`NFT_MSG_TRACE`), without its netlink header.
     ///
     /// # Errors
     /// If it is malformed.
@@ -139,7 +140,7 @@ impl TraceMessage {
         })
     }
 
-    /// Whether it is told by a chain of a table of ours that is behind all others.
+    /// Reports whether it comes from one of the trace table's chains that are after all others.
     #[must_use]
     pub fn is_end(&self) -> bool {
         ENDS.iter().any(|(chain, _)| *chain == self.chain.name)
@@ -163,7 +164,7 @@ fn verdict(attributes: &[u8]) -> Option<Verdict> {
 /// `NF_*` and, negative, `enum nft_verdicts`.
 fn code(code: i32, chain: Option<String>) -> Verdict {
     match (code, chain) {
-        // Who refuses packets may say why in the upper half.
+        // The upper half may have the reason of a drop.
         (code, _) if code >= 0 && code & 0xff == 0 => Verdict::Drop,
         (1, _) => Verdict::Accept,
         (-1 | -2, _) => Verdict::Continue,

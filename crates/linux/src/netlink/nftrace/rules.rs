@@ -1,4 +1,4 @@
-//! Tables, chains and rules of nftables as bytes (`linux/netfilter/nf_tables.h`).
+//! Encoding of nftables tables, chains and rules (`linux/netfilter/nf_tables.h`).
 
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
 use tortie_model::Family;
@@ -35,19 +35,20 @@ const NFTA_LIMIT_BURST: u16 = 3;
 const NFT_META_NFTRACE: u32 = 12;
 const NFT_META_L4PROTO: u32 = 16;
 
-/// Before all that iptables has; connections are not tracked yet.
+/// Priority before all iptables chains, and before connection tracking.
 const FIRST: i32 = -350;
-/// Behind all that iptables has.
+/// Priority after all iptables chains.
 const LAST: i32 = 250;
-/// So many packets of a direction are traced at once, and so many each second from then on, however busy the flow is.
+/// Limits of the traced packets of a direction: a burst, and a rate per second, however busy the
+/// flow is.
 const PACKETS_AT_ONCE: u32 = 16;
 const PACKETS_PER_SECOND: u64 = 16;
 
-/// What is behind all others at the end of a packet's way through the node.
+/// Chains after all others at the end of a packet's path through the node, with their hooks.
 pub(super) const ENDS: [(&str, u32); 2] = [("input", 1), ("postrouting", 4)];
 const BEGINNINGS: [(&str, u32); 2] = [("prerouting", 0), ("output", 3)];
 
-/// A chain of nftables.
+/// Nftables chain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Chain {
     /// The number of the table's family, `NFPROTO_*`.
@@ -58,7 +59,7 @@ pub struct Chain {
     pub name: String,
 }
 
-/// The messages that make a table which traces the packets that any filter matches.
+/// Returns the messages that create a table which traces the packets that any filter matches.
 pub(super) fn table(family: Family, name: &str, filters: &[Filter]) -> Vec<(u16, u16, Vec<u8>)> {
     let header = vec![family_number(family), 0, 0, 0];
     let message = |attributes: Vec<Vec<u8>>| [header.clone(), attributes.concat()].concat();
@@ -119,7 +120,7 @@ fn expressions(filter: &Filter) -> Vec<u8> {
     nested(NFTA_RULE_EXPRESSIONS, &list)
 }
 
-/// The chain and the handle of a rule that the kernel lists.
+/// Decodes the chain and the handle of a listed rule.
 pub(super) fn parse(kind: u16, payload: &[u8]) -> Result<Option<(Chain, u64)>, NetlinkError> {
     const WHAT: &str = "rule of nftables";
     if kind != NFT_MSG_NEWRULE {

@@ -29,7 +29,7 @@ fn ends(family: Family) -> (IpAddr, IpAddr) {
     (client.parse().unwrap(), server.parse().unwrap())
 }
 
-/// TCP to port 80, and what comes back.
+/// Returns filters for TCP to port 80 and the replies.
 fn filters(family: Family) -> [Filter; 2] {
     let (client, server) = ends(family);
     let ports = |source, destination| Transport::Ports { source, destination };
@@ -37,7 +37,7 @@ fn filters(family: Family) -> [Filter; 2] {
     [filter(client, server, ports(None, Some(80))), filter(server, client, ports(Some(80), None))]
 }
 
-/// Reads until a message is there that is told of the end of a packet from there.
+/// Reads until a message reports the end of a packet from this source.
 fn until_end_from(nftrace: &mut Nftrace, source: IpAddr) -> Vec<TraceMessage> {
     let (begin, mut messages) = (Instant::now(), Vec::new());
     loop {
@@ -68,7 +68,7 @@ kernel_test! {
                 let place = Place::pod("x", from);
                 lab.namespace(&place).unwrap().run(|| TcpStream::connect(SocketAddr::new(to, port))).unwrap()
             };
-            // Neither this port nor this direction is meant.
+            // No filter matches this port or this direction.
             assert!(connect("client", server, 81).is_err());
             assert!(connect("server", client, 80).is_ok());
             let _open = connect("client", server, 80).unwrap();

@@ -1,4 +1,4 @@
-//! Tunnel devices, what they know of others, and routes through them.
+//! Tunnel devices, their forwarding and neighbour entries, and routes through them.
 
 use std::time::Instant;
 
@@ -42,7 +42,7 @@ fn a_device_is_written_as_the_kernel_takes_it() {
     ];
     let mut bytes = payload(request, &[]);
     let attributes = bytes.split_off(16);
-    // Nested attributes may say that they are nested.
+    // Nested attributes may have the flag for nesting.
     let plain = |bytes: &[u8]| bytes.iter().map(|byte| byte & 0x7f).collect::<Vec<u8>>();
     assert_eq!(plain(&attributes), plain(&expected.concat()));
     assert_eq!(device::parse(wire::RTM_NEWLINK, &[bytes, attributes].concat()).unwrap().unwrap().mac, Some(MAC));

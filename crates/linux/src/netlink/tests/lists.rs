@@ -1,4 +1,4 @@
-//! Lists: of one interface alone, that change meanwhile, and that do not fit.
+//! Lists: of one interface, with concurrent changes, and too long for the buffer.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -23,7 +23,7 @@ fn message(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
     wire::encode(kind, NLM_F_MULTIPART | flags, sequence, &padded)
 }
 
-/// What becomes of a dump with the number 7 in these datagrams.
+/// Returns the outcome of a dump with sequence number 7 in these datagrams.
 fn list(datagrams: &[Vec<Vec<u8>>]) -> Result<Option<Vec<u8>>, NetlinkError> {
     let mut listing = Listing::new(7, "things");
     for datagram in datagrams {
@@ -40,7 +40,7 @@ fn a_list_ends_with_its_end() {
     let done = || message(NLMSG_DONE, 0, 7, &[0; 4]);
     assert_eq!(list(&[vec![item(1), item(2)], vec![item(3)], vec![done()]]).unwrap(), Some(vec![1, 2, 3]));
     assert_eq!(list(&[vec![item(1)]]).unwrap(), None);
-    // What is left of a dump that was given up.
+    // The rest of an abandoned dump.
     let old = [message(ITEM, 0, 6, &[9]), message(NLMSG_DONE, 0, 6, &[0; 4]), message(NLMSG_OVERRUN, 0, 6, &[])];
     assert_eq!(list(&[old.to_vec(), vec![item(1), done()]]).unwrap(), Some(vec![1]));
 }
@@ -76,7 +76,7 @@ fn a_list_that_does_not_fit_is_made_again() {
     assert!(matches!(acknowledged, NetlinkError::Malformed { .. }), "{acknowledged}");
 }
 
-/// Lines for `ip -batch`, one for each of so many networks.
+/// Returns lines for `ip -batch`, one for each of this many networks.
 fn lines(verb: &str, count: u32, device: &str) -> String {
     let mut text = String::new();
     for number in 0..count {
@@ -106,7 +106,7 @@ kernel_test! {
                 let mut of_all = netlink.routes(family, RouteTableIndex::MAIN).unwrap();
                 of_all.retain(|route| route.target.interface == Some(w0));
                 assert_eq!(found, of_all);
-                // The kernel leaves the others out.
+                // The kernel omits the others.
                 let request = route::dump_request(family, RouteTableIndex::MAIN, Some(w0));
                 let parse = |kind, payload: &[u8]| route::parse(family, RouteTableIndex::MAIN, kind, payload);
                 let sent: Vec<Route> = netlink.socket.dump(request, "routes", parse).unwrap();
@@ -136,7 +136,7 @@ kernel_test! {
                             assert!(stable >= 3000, "{stable} of 3000 routes were listed");
                             lists += 1;
                         }
-                        // It changes too fast; that is said.
+                        // The list changes too fast, which is reported as an error.
                         Err(NetlinkError::Interrupted { .. }) => {}
                         Err(error) => panic!("{error}"),
                     }
@@ -153,7 +153,7 @@ kernel_test! {
             let batch = lines("add", 10_000, "w1") + &lines("del", 10_000, "w1");
             let overflow = loop {
                 namespace.output(Command::new("ip").args(["-batch", "-"]), &batch).unwrap();
-                // What fits comes first.
+                // Changes that fit into the buffer come first.
                 let received = std::iter::repeat_with(|| subscription.receive(Duration::from_millis(50)));
                 let mut unread = received.take(20_000).take_while(|notices| !matches!(notices, Ok(notices) if notices.is_empty()));
                 match unread.find_map(Result::err) {

@@ -26,7 +26,8 @@ fn networks(count: u32) -> BTreeSet<Cidr> {
     (0..count).map(|n| Cidr::host(std::net::Ipv4Addr::from(0x0a00_0000 + n).into())).collect()
 }
 
-/// What a device is after these requests: they have the form in which devices are listed.
+/// Returns the state of a device after these requests, which have the form in which devices are
+/// listed.
 fn carried_out(payloads: &[Vec<u8>]) -> WireguardDevice {
     merge(payloads.iter().map(|payload| parse(payload).unwrap()).collect())
 }
@@ -40,7 +41,7 @@ fn a_family_is_known_by_its_number() {
     assert!(matches!(parse_family(&[header, name].concat()), Err(NetlinkError::Malformed { .. })));
 }
 
-/// The bytes are those of `linux/wireguard.h`, put together by hand.
+/// The bytes were assembled by hand from `linux/wireguard.h`.
 #[cfg(target_endian = "little")]
 #[test]
 fn a_change_has_the_form_that_the_kernel_documents() {
@@ -92,7 +93,7 @@ fn much_goes_in_several_messages_that_each_fit() {
     assert_eq!((device.port, device.peers.len()), (7, 252));
     assert_eq!(device.peers[&key(251)].allowed, networks(5000));
     assert_eq!(device.peers[&key(7)].allowed.len(), 20);
-    // Only the first part replaces what was there, and only the first message says more than peers.
+    // Only the first part replaces the networks, and only the first message has more than peers.
     let replacing = |request: &Vec<u8>| {
         let flags = attribute(3, &2_u32.to_ne_bytes());
         let of_key = [attribute(1, &[251; 32]), flags].concat();
@@ -125,7 +126,7 @@ fn any_peer() -> impl Strategy<Value = DevicePeer> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// What is written is what is read, in however many messages.
+    /// Encoded peers are decoded unchanged, in however many messages.
     #[test]
     fn peers_are_read_as_they_are_written(
         peers in prop::collection::btree_map(any::<[u8; 32]>().prop_map(WireguardKey), any_peer(), 0..8),
@@ -139,7 +140,7 @@ proptest! {
         prop_assert_eq!(carried_out(&requests), WireguardDevice { public_key: None, port, mark, peers });
     }
 
-    /// Whatever the kernel sends, it is understood or refused.
+    /// Any bytes of the kernel are either decoded or refused.
     #[test]
     fn no_bytes_are_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = parse(&bytes);
@@ -148,7 +149,7 @@ proptest! {
     }
 }
 
-/// Makes a device, if the kernel can; says so if it cannot.
+/// Creates a device, if the kernel supports it; prints a note if it does not.
 fn device(netlink: &mut Netlink) -> Option<(WireguardNetlink, u32)> {
     let create = tortie_dataplane::DeviceChange::Create {
         name: "wg-test".parse().unwrap(),

@@ -16,7 +16,7 @@ use crate::stop::poll_for;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A namespace whose packets are tracked, and counted or not.
+/// Returns a namespace with connection tracking, with or without counters.
 fn tracked(accounting: &str) -> Namespace {
     let namespace = Namespace::new().unwrap();
     namespace.sysctl(&[("netfilter/nf_conntrack_acct".to_owned(), accounting)]).unwrap();
@@ -28,7 +28,7 @@ fn tracked(accounting: &str) -> Namespace {
     namespace
 }
 
-/// Reads until there are so many events.
+/// Reads until there are this many events.
 fn read_events(events: &mut ConnectionEvents, count: usize) -> Vec<ConnectionEvent> {
     let begin = Instant::now();
     let mut all = Vec::new();
@@ -44,9 +44,10 @@ fn read_events(events: &mut ConnectionEvents, count: usize) -> Vec<ConnectionEve
 
 /// Connections of this host to itself.
 struct Talk {
-    /// Their protocols, and who sent to whom.
+    /// Their protocols, sources and destinations.
     connections: [(u8, SocketAddr, SocketAddr); 2],
-    /// Open until the end: the kernel may count the packets that close a connection whenever it likes.
+    /// Open until the end, since the kernel may count the packets that close a connection at any
+    /// time.
     _tcp: (TcpListener, TcpStream),
 }
 

@@ -8,7 +8,7 @@ const UDP: u8 = 17;
 const PORTS: [u8; 8] = [0x14, 0xe9, 0, 53, 0, 8, 0, 0];
 const TO_53: Flow = Flow::Ports { source: 5353, destination: 53 };
 
-/// An IPv4 packet with so many words of options.
+/// Returns an IPv4 packet with this many words of options.
 fn v4(protocol: u8, options: u8, fragment: u16, behind: &[u8]) -> Vec<u8> {
     let length = u16::try_from(20 + 4 * usize::from(options) + behind.len()).unwrap();
     let mut packet = vec![0x45 + options, 0];
@@ -86,7 +86,7 @@ fn extension_headers_are_passed() {
         ports.clone(),
     ];
     assert_eq!(flow_of(&v6(HOP_BY_HOP, &all.concat())), (UDP, TO_53));
-    // The length in a header of a fragment means nothing.
+    // The length in the header of a later fragment has no meaning.
     assert_eq!(flow_of(&v6(FRAGMENT, &[vec![UDP, 9, 0, 1, 0, 0, 0, 9], ports.clone()].concat())), (UDP, TO_53));
     for offset in [[0, 8], [0xff, 0xf8]] {
         let later = [vec![UDP, 0, offset[0], offset[1], 0, 0, 0, 9], ports.clone()].concat();
@@ -109,7 +109,7 @@ fn the_id_of_an_icmp_message_counts_where_it_is_one() {
     assert_eq!(flow_of(&v6(ICMP, &message(8))), (ICMP, Flow::Other));
 }
 
-/// Whatever is cut off, what is left is told as it is.
+/// The remaining headers of a truncated packet are decoded correctly.
 #[test]
 fn packets_that_are_cut_off() {
     let hop_by_hop = [&[UDP, 0, 0, 0, 0, 0, 0, 0][..], &PORTS].concat();

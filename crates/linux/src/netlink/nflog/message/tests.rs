@@ -17,7 +17,7 @@ fn tuple(destination: [u8; 4]) -> Tuple {
     }
 }
 
-/// As the kernel sends it, with attributes that nobody asked for.
+/// Returns a message as the kernel sends it, with unused attributes.
 fn message(group: u16, info: u32, payload: &[u8]) -> Vec<u8> {
     let [high, low] = group.to_be_bytes();
     let connection = conntrack::attributes_of(&tuple([10, 96, 0, 1]));

@@ -6,9 +6,9 @@ const GROUPS: [u16; 3] = [1, 2, 300];
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// The kernel logs a packet in a group; it is dropped or not.
+    /// The kernel logs a packet in a group, and drops it or not.
     Log { group: usize, dropped: bool },
-    /// The losses are asked for.
+    /// The number of losses is read.
     Ask,
 }
 
@@ -18,7 +18,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Packets that are dropped in a row are one overrun.
+    /// Consecutive dropped packets are one overrun.
     #[test]
     fn every_lost_packet_counts_once(steps in steps(), start in prop_oneof![Just(0_u32), Just(u32::MAX - 5), any::<u32>()]) {
         let mut sequence = Sequence::new(&GROUPS);

@@ -11,7 +11,8 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
-/// As Linux 6.18 tells of a SYN to 127.0.0.1:99, in a chain INPUT that leads to a chain cali-x, which drops it.
+/// Messages of Linux 6.18 about a SYN to 127.0.0.1:99, in a chain INPUT that jumps to a chain
+/// cali-x, which drops it.
 const JUMP: &str = "
     0200000008000f00000000020800040000000003080006007fd57d810a000200494e5055540000000b00010066696c74657200000c00030000000000
     000000031800050008000100fffffffd0b00020063616c692d78000008000a000000000106000b0003040000180008004500003c8cfc40004006afbd
