@@ -1,5 +1,5 @@
-//! Prints what a clean node with two workloads and a host endpoint would be given: `render sets`, or `render` with the
-//! number of a family and the name of a table, such as `render 4 filter`.
+//! Prints the restore input for a clean node with two workloads and a host endpoint: `render sets`,
+//! or `render` with the number of an IP version and the name of a table, such as `render 4 filter`.
 
 use std::error::Error;
 use std::sync::Arc;

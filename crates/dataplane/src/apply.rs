@@ -1,4 +1,4 @@
-//! The order in which an apply does things.
+//! Order of the steps of an apply.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,19 +17,22 @@ use crate::output::FamilyOutput;
 use crate::report::{ApplyReport, DataplaneProblem, Owner};
 use crate::routes::RouteTable;
 
-/// How soon sets are destroyed after others, which take the kernel its time.
+/// Pause between batches of set deletions, which are slow in the kernel.
 const NEXT_DELETION: Duration = Duration::from_millis(100);
 
 impl Dataplane {
-    /// Brings the kernel to the desired state: IP sets, then all tables, then IP sets that are not needed any more, then
-    /// routes and sysctls. One thing that fails does not stop the others. Does nothing while a gate is shut.
+    /// Brings the kernel to the desired state: IP sets, then all tables, then deletion of IP sets
+    /// that are no longer needed, then routes and sysctls. A failure of one object does not stop
+    /// the others. Does nothing while a gate is closed.
     ///
-    /// By this order no rule refers to a set that is not there: rules of policies whose sets could not be made are left
-    /// out, or close their chain, until they can. Nothing leads to a workload before its policy is in force: routes,
-    /// neighbour entries and sysctls of a family are not touched before its policy has been in force once, and later none
-    /// are added for an endpoint that changed while policy cannot be put in force.
-    /// If the kernel says that it is stopping, the rest is left undone and nothing is reported; the desired state and the
-    /// kernel's are then to be compared by another dataplane, as after a kill.
+    /// In this order no rule refers to a missing set. Rules whose sets could not be created are
+    /// left out, or close their chain, until the sets exist. Nothing leads to a workload before its
+    /// policy is in force. Routes, neighbour entries and sysctls of a family are not touched before
+    /// its policy has been in force once. Later, none are added for an endpoint that changed while
+    /// policy cannot be put in force.
+    ///
+    /// If the kernel reports that it is stopping, the rest is left undone and the report is empty.
+    /// Another dataplane then has to reconcile the kernel with the desired state, as after a kill.
     pub fn apply(&mut self, kernel: &mut dyn Kernel) -> ApplyReport {
         if !self.gates.are_open() {
             return ApplyReport::waiting(self.gates.awaited());
@@ -58,7 +61,7 @@ impl Dataplane {
         self.report(kernel, wakeups, problems)
     }
 
-    /// Writes sets and tables, and notes in which families policy is in force.
+    /// Writes sets and tables, and notes the families in which policy is in force.
     fn apply_policy(
         &mut self,
         kernel: &mut dyn Netfilter,
@@ -75,7 +78,7 @@ impl Dataplane {
 
         let in_nftables =
             drive::nftables(kernel, self.output.families.iter_mut().filter_map(|it| it.nftables.as_mut()));
-        // Policy does not depend on it.
+        // Policy does not depend on the ARP table.
         let arp = drive::nftables(kernel, self.output.arp.iter_mut());
         let may_sweep = in_nftables.iter().all(Result::is_ok);
         let outcomes = self.drive_tables(kernel, may_sweep);
@@ -92,7 +95,8 @@ impl Dataplane {
         }
     }
 
-    /// Destroys sets that are not needed any more, and opens the ways to workloads whose policy is in force.
+    /// Destroys sets that are no longer needed, and programs routes, neighbours, sysctls and
+    /// bandwidth limits of workloads whose policy is in force.
     fn apply_ways(
         &mut self,
         kernel: &mut dyn Kernel,
@@ -155,7 +159,7 @@ impl Dataplane {
         ApplyReport { applied: true, waiting_for, problems, statuses, unenforced, wireguard_keys, next }
     }
 
-    /// What is wrong with the desired state itself.
+    /// Returns the problems of the desired state itself.
     fn static_problems(&self) -> Vec<DataplaneProblem> {
         let managers = &self.managers;
         let mut problems: Vec<DataplaneProblem> = managers.policies.problems().collect();
@@ -175,10 +179,10 @@ impl Dataplane {
         problems
     }
 
-    /// Has the sets looked at again if it is time.
+    /// Queues a resync of the sets if their refresh interval has passed.
     fn refresh_sets(&mut self, now: Duration) {
         let Some(last) = self.timers.sets_refreshed else {
-            // They are read in full at the start.
+            // The first apply reads them in full.
             self.timers.sets_refreshed = Some(now);
             return;
         };
@@ -190,14 +194,15 @@ impl Dataplane {
         }
     }
 
-    /// Whether what chains of ours in the kernel may enforce by themselves can be replaced: not before programs that are to
-    /// enforce it have done so once.
+    /// Reports whether chains that enforce policy may be replaced. Where eBPF programs are to
+    /// enforce policy, they must have done so once before.
     fn may_replace_chains(&self) -> bool {
         self.is_by_chains() || self.policy.programs_in_force || self.policy.gates.iter().all(PolicyGate::is_open)
     }
 
-    /// Whether to look after the IP sets of a family: where somebody else enforces policy and there is no program for it, only
-    /// if some set is needed. Where tables of nftables have sets of their own, those that were left are removed.
+    /// Reports whether to manage the IP sets of a family. Where eBPF programs enforce policy and
+    /// `ipset` is not installed, only if a set is needed. nftables has sets in its tables; there,
+    /// `ipset` only removes leftover IP sets.
     fn handles_sets(&self, family: &FamilyOutput) -> bool {
         match family.nftables {
             Some(_) => self.config.ip_sets.installed,
@@ -211,7 +216,7 @@ impl Dataplane {
         spread(drive::sets(kernel, sets, &mut self.results.set_counters), &handled)
     }
 
-    /// Returns the families of which it is not known what sets there are.
+    /// Returns the families whose IP sets could not be listed.
     fn note_sets(
         &self,
         reports: Vec<Report>,
@@ -235,8 +240,9 @@ impl Dataplane {
         unlisted
     }
 
-    /// Writes all tables, and once all of them are in the kernel sweeps those of the other implementation, which may be
-    /// all that denies until then. Those that were swept come last among the outcomes.
+    /// Writes all tables. Once all of them are in the kernel, sweeps those of the other
+    /// implementation, which may be the only ones that deny until then. The outcomes of swept
+    /// tables come last.
     pub(crate) fn drive_tables(&mut self, kernel: &mut dyn Netfilter, may_sweep: bool) -> Vec<TableOutcome> {
         let may_replace = self.may_replace_chains();
         let handled: Vec<bool> = self.output.families.iter().flat_map(|family| self.handled_tables(family)).collect();
@@ -254,8 +260,9 @@ impl Dataplane {
         outcomes
     }
 
-    /// Which tables of a family to look after. Where somebody else enforces policy, those that may deny only once that is so,
-    /// and without programs for them only those that are needed.
+    /// Reports for each table of a family whether to manage it. Where eBPF programs enforce policy,
+    /// tables that can deny are left alone until the programs have done so once. If iptables is not
+    /// installed, only tables that are needed are managed.
     fn handled_tables(&self, family: &FamilyOutput) -> Vec<bool> {
         let is_installed = !self.config.iptables.uninstalled.contains(&family.family);
         let is_handled = |table: Table| {
@@ -265,7 +272,7 @@ impl Dataplane {
         family.tables.iter().map(|table| is_handled(table.config().table)).collect()
     }
 
-    /// Returns the families of which a table that denies is out of sync, but for single chains.
+    /// Returns the families in which a table that can deny is out of sync as a whole.
     fn note_tables(
         &self,
         outcomes: Vec<TableOutcome>,
@@ -297,7 +304,7 @@ impl Dataplane {
         unenforced
     }
 
-    /// The same for tables of nftables.
+    /// Like `note_tables`, for nftables tables.
     fn note_nftables(
         &self,
         outcomes: Vec<NftablesOutcome>,
@@ -321,7 +328,7 @@ impl Dataplane {
                 let users = self.managers.policies.users_of_set(&problem.id);
                 let problem = DataplaneProblem::NftablesSet { family, problem, users };
                 if !self.results.problems.contains(&problem) {
-                    // Policies that rely on it are reduced in the next apply.
+                    // The next apply reduces the policies that rely on it.
                     wakeups.push(Duration::ZERO);
                 }
                 problems.push(problem);
@@ -330,7 +337,7 @@ impl Dataplane {
         unenforced
     }
 
-    /// The same for the table of ARP packets.
+    /// Like `note_tables`, for the table of ARP packets, which denies no policy traffic.
     fn note_arp(
         &self,
         outcomes: Vec<NftablesOutcome>,
@@ -352,7 +359,8 @@ impl Dataplane {
         DataplaneProblem::Chain { family, table, problem, owners }
     }
 
-    /// What a chain is made from; empty for chains that depend on the configuration only.
+    /// Returns the objects that a chain is rendered from; empty for chains that depend on the
+    /// configuration only.
     fn chain_owners(&self, chain: ChainName) -> Vec<Owner> {
         let managers = &self.managers;
         let group = managers.groups.chain_owners(chain);
@@ -365,7 +373,8 @@ impl Dataplane {
         group.into_iter().chain(single).collect()
     }
 
-    /// The policy or profile that endpoints refer to by this chain, though it was never sent.
+    /// Returns the policy or profile whose chain endpoints refer to, although the dataplane never
+    /// received it.
     fn missing_owner(&self, chain: ChainName) -> Option<Owner> {
         let workloads = self.managers.workloads.iter().map(|view| {
             let state = view.state;
@@ -455,7 +464,7 @@ impl Dataplane {
         }
     }
 
-    /// Checks and retries, as pauses from now.
+    /// Returns the times from now to the next checks and retries.
     fn timed_wakeups(&self, now: Duration) -> Vec<Duration> {
         let retry = self.config.retry_interval;
         let ownership = self.ownership();
@@ -486,13 +495,13 @@ fn chosen<'a>(
     families.iter_mut().zip(handled).filter(|(_, is_handled)| **is_handled).map(|(family, _)| family)
 }
 
-/// The reports of those that were handled, at their places among all.
+/// Returns the reports of the managed families at their positions among all.
 fn spread(reports: Vec<Report>, handled: &[bool]) -> Vec<Report> {
     let mut reports = reports.into_iter();
     handled.iter().map(|is_handled| if *is_handled { reports.next() } else { None }.unwrap_or_default()).collect()
 }
 
-/// Chains that something else stands in for.
+/// Returns the chains that stand-ins replace.
 fn refused_chains(problems: &[DataplaneProblem]) -> BTreeSet<ChainName> {
     let refused = problems.iter().filter_map(|problem| match problem {
         DataplaneProblem::Chain { problem: ChainProblem::Refused { chain, .. }, .. }

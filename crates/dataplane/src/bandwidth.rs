@@ -1,7 +1,7 @@
-//! Limits of bandwidth of workloads (`felix/dataplane/linux/qos_controls.go`).
+//! Bandwidth limits of workloads (`felix/dataplane/linux/qos_controls.go`).
 //!
-//! What goes to a workload leaves by its interface, which has a token bucket. What comes from it is redirected to a device
-//! of its own, an `ifb`, which has one.
+//! Packets to a workload leave by its interface, which has a token bucket. Packets from a workload
+//! are redirected to a dedicated `ifb` device, which has one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,17 +17,19 @@ use crate::links::KnownLinks;
 use crate::qdisc::{Qdisc, QdiscChange, QdiscKind, TokenBucket};
 use crate::report::{BandwidthProblem, DataplaneProblem};
 
-/// What the devices that limit what comes from workloads are called, before a hash of the interface's name.
+/// Name prefix of the devices that limit packets from workloads; a hash of the interface's name
+/// follows.
 pub(crate) const IFB_PREFIX: &str = "bwcali";
 const IFB: &str = "ifb";
-/// How long a packet may wait.
+/// Maximum time that a packet may wait, in milliseconds.
 const LATENCY_MS: u64 = 25;
 /// Ticks of the packet scheduler in a microsecond (`/proc/net/psched`), the same on every kernel since 2.6.31.
 const TICKS_PER_MICROSECOND: f64 = 15.625;
 const ETHERNET_HEADER: u32 = 14;
 
 impl TokenBucket {
-    /// The bucket for rates in bits a second, a burst in bits, and one in bytes.
+    /// Returns the bucket for rates in bits a second, `burst` in bits, and `min_burst` in bytes.
+    /// `None` without a rate.
     fn new(rate: i64, burst: i64, peak_rate: i64, min_burst: i64, mtu: u32) -> Option<Self> {
         let positive = |value: i64| u64::try_from(value).unwrap_or(0);
         let rate = positive(rate) / 8;
@@ -64,7 +66,8 @@ fn ticks(bytes: u64, rate: u64) -> u32 {
     (f64::from(microseconds) * TICKS_PER_MICROSECOND) as u32
 }
 
-/// As the original has it: ticks are added to bytes, which lets more wait, never less.
+/// Returns the queue limit by Felix's formula. It adds ticks to bytes, which makes the queue
+/// longer, never shorter.
 fn waiting(rate: u64, buffer: u32) -> u32 {
     u32::try_from((rate.saturating_mul(LATENCY_MS) / 1000).saturating_add(u64::from(buffer))).unwrap_or(u32::MAX)
 }
@@ -73,7 +76,7 @@ fn kernel_problem(what: &'static str) -> impl FnOnce(KernelError) -> BandwidthPr
     move |error| BandwidthProblem::Kernel { what, error }
 }
 
-/// What an endpoint asks for.
+/// Limits of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Limits(QosControls);
 
@@ -94,21 +97,21 @@ impl Limits {
 #[derive(Debug, Default)]
 pub(crate) struct Bandwidth {
     wanted: BTreeMap<InterfaceName, Limits>,
-    /// Interfaces that are not known to be as wanted.
+    /// Interfaces that may deviate from their desired limits.
     dirty: BTreeSet<InterfaceName>,
     failures: BTreeMap<InterfaceName, BandwidthProblem>,
     checked: Option<Duration>,
     retry_at: Option<Duration>,
-    /// Devices without an interface that needs them were removed.
+    /// Whether leftover devices, which no interface needs, have been removed.
     swept: bool,
 }
 
 impl Bandwidth {
-    /// Takes note of the endpoint that an interface has now.
+    /// Notes the endpoint of an interface.
     pub(crate) fn on_owner(&mut self, interface: InterfaceName, owner: Option<&WorkloadEndpointState>) {
         let qos = owner.and_then(|state| state.endpoint.extras.as_ref()?.qos.as_ref());
         let limits = qos.filter(|qos| qos.ingress_bandwidth > 0 || qos.egress_bandwidth > 0).cloned().map(Limits);
-        // What an earlier process left is looked for on every interface.
+        // Until the sweep is done, each interface is searched for limits of an earlier process.
         if self.wanted.get(&interface) != limits.as_ref() || !self.swept {
             self.dirty.insert(interface);
         }
@@ -124,12 +127,12 @@ impl Bandwidth {
         }
     }
 
-    /// The kernel has no devices: nothing can be limited.
+    /// Clears all pending work, because the kernel has no devices that could be limited.
     pub(crate) fn leave(&mut self) {
         self.dirty.clear();
     }
 
-    /// Whether any workload has a limit.
+    /// Reports whether any workload has a limit.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.wanted.is_empty()
     }
@@ -139,7 +142,7 @@ impl Bandwidth {
         check.into_iter().chain(self.retry_at).min().map(|at| at.saturating_sub(now))
     }
 
-    /// Brings all limits to what is wanted that may not be that.
+    /// Brings all limits that may deviate to their desired values.
     pub(crate) fn apply(
         &mut self,
         kernel: &mut dyn Links,
@@ -176,7 +179,7 @@ impl Bandwidth {
             self.failures.remove(&interface);
             let limits = self.wanted.get(&interface);
             let result = match links.get(interface) {
-                // It takes its limits with it, but not the device behind it.
+                // The limits vanish with the interface, but not the `ifb` device.
                 None if limits.is_none() => remove_ifb(kernel, ifb_name(interface)),
                 None => Ok(()),
                 Some(link) => bring(kernel, interface, link.index, limits, qdiscs),
@@ -209,7 +212,7 @@ fn bring(
         return Ok(());
     };
     if device.index != index {
-        // The news will come.
+        // A link event with the new index follows.
         return Ok(());
     }
     let to_workload = set_bucket(kernel, index, limits.and_then(|limits| limits.ingress(device.mtu)), qdiscs);
@@ -220,7 +223,7 @@ fn bring(
     to_workload.and(from_workload)
 }
 
-/// Makes the root of an interface a bucket, or takes ours away.
+/// Makes the root of an interface a token bucket, or removes ours.
 fn set_bucket(
     kernel: &mut dyn Links,
     index: u32,
@@ -334,7 +337,8 @@ fn ignore_missing(result: Result<(), KernelError>) -> Result<(), KernelError> {
     }
 }
 
-/// The device that limits what comes from an interface: a prefix and the beginning of a hash, as Felix has it.
+/// Returns the name of the device that limits packets from an interface: a prefix and the beginning
+/// of a hash, as in Felix.
 #[expect(clippy::expect_used, reason = "a prefix with digits behind it, as long as a name can be")]
 fn ifb_name(interface: InterfaceName) -> InterfaceName {
     let hash = Sha512::digest(interface.as_str()).iter().map(|byte| format!("{byte:02x}")).collect::<String>();

@@ -1,4 +1,4 @@
-//! Removing everything that was programmed.
+//! Removal of everything that was programmed.
 
 use tortie_ipsets::{IpSets, Resync};
 use tortie_iptables::{Backend, CommitCounter, Features, Programs, Purpose, Reconciler, ReconcilerConfig, Table};
@@ -11,18 +11,18 @@ use crate::kernel_error::KernelError;
 use crate::report::{DataplaneProblem, DeviceProblem};
 use crate::route::{Route, RouteChange, RouteProtocol, RouteTableIndex};
 
-/// Where to look for what is to be removed.
+/// Tables and interfaces that are searched for objects to remove.
 #[derive(Clone, Debug, Default)]
 pub struct CleanupConfig {
     /// The implementations of iptables that are installed, for each family that the kernel has, and their programs.
     pub tables: Vec<(Family, Backend, Programs)>,
     /// All interfaces that exist, with their indices.
     pub interfaces: Vec<(InterfaceName, u32)>,
-    /// Beginnings of the names of workload interfaces, `InterfacePrefix`.
+    /// Name prefixes of workload interfaces, `InterfacePrefix`.
     pub workload_prefixes: Vec<String>,
 }
 
-/// What was removed, and what could not be.
+/// Removed objects, and those that could not be removed.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct CleanupReport {
@@ -63,7 +63,7 @@ pub fn cleanup(kernel: &mut dyn Kernel, config: &CleanupConfig) -> CleanupReport
     report
 }
 
-/// Removes VXLAN devices, and with them what they know of other nodes.
+/// Removes VXLAN devices, and with them their forwarding entries for other nodes.
 fn remove_devices(kernel: &mut dyn Links, report: &mut CleanupReport) {
     for name in [device::VXLAN_V4, device::VXLAN_V6].map(InterfaceName::from_static) {
         let found = match kernel.device(name.as_str()) {
@@ -97,7 +97,7 @@ fn remove_rules(kernel: &mut dyn Netfilter, config: &CleanupConfig, report: &mut
                     purpose: Purpose::Enforce,
                     ..ReconcilerConfig::new(table, *family, *backend)
                 };
-                // It is given no chains and no hooks, so that it wants none.
+                // It gets neither chains nor hooks, so its desired state is empty.
                 Reconciler::new(wanted, Features::ALL)
             })
         })
@@ -117,7 +117,7 @@ fn remove_sets(kernel: &mut dyn Netfilter, family: Family, report: &mut CleanupR
     let mut sets = IpSets::new(family, tortie_ipsets::Config::default());
     let mut counters = SetCounters::default();
     let mut failure = None;
-    // Sets that others' rules refer to may be free by the second time.
+    // Sets that rules of other programs refer to may be free on the second attempt.
     for _ in 0..2 {
         sets.queue_resync(Resync::Full);
         failure = drive::sets(kernel, vec![&mut sets], &mut counters).into_iter().find_map(|report| report.listing);

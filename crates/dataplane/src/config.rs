@@ -1,4 +1,4 @@
-//! What a dataplane is told once, at its start.
+//! Configuration of a dataplane, fixed at its start.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,22 +12,23 @@ use tortie_rules::RulesConfig;
 
 use crate::route::{RouteProtocol, RouteTableIndex};
 
-/// Everything that a dataplane depends on besides the desired state. Names in quotes are Felix's parameters
-/// (`felix/config/config_params.go`).
+/// All inputs of a dataplane besides the desired state. Names in code font after a comma are
+/// Felix's parameters (`felix/config/config_params.go`).
 #[derive(Clone, Debug)]
 pub struct DataplaneConfig {
-    /// The name of this node, `FelixHostname`.
+    /// Name of this node, `FelixHostname`.
     pub hostname: Hostname,
-    /// What the text of rules depends on.
+    /// Configuration of the rule renderer.
     pub rules: RulesConfig,
-    /// The families to enforce in; IPv6 is left out unless `Ipv6Support`.
+    /// IP versions in which policy is enforced; IPv6 only with `Ipv6Support`.
     pub families: Vec<Family>,
-    /// Tables.
+    /// iptables.
     pub iptables: IptablesConfig,
-    /// Tables of nftables, which are then used in place of iptables' and of IP sets.
+    /// nftables, which then replaces iptables and IP sets; `None` for iptables.
     pub nftables: Option<NftablesConfig>,
-    /// How often the table of nftables that keeps the node from answering ARP requests for workloads' own addresses is read again,
-    /// never if `Some(None)`; without such a table if `None`, as where the kernel does not take one.
+    /// Refresh interval of the nftables table that keeps the node from answering ARP requests of
+    /// workloads for their own addresses. `Some(None)`: the table exists, without periodic refresh.
+    /// `None`: no such table, as on kernels that do not support it.
     pub arp: Option<Option<Duration>>,
     /// IP sets.
     pub ip_sets: IpSetsConfig,
@@ -37,15 +38,17 @@ pub struct DataplaneConfig {
     pub tunnels: TunnelsConfig,
     /// Encrypted tunnels.
     pub wireguard: WireguardConfig,
-    /// Whether and how requests for addresses in the node's own subnets are answered, `LocalSubnetL2Reachability`.
+    /// Answers to ARP and NDP requests for addresses in the node's own subnets,
+    /// `LocalSubnetL2Reachability`; `None` disables them.
     pub local_reachability: Option<LocalReachabilityConfig>,
     /// Whether workloads may have floating addresses, `FloatingIPs`; always with `OpenStack`.
     pub floating_ips: bool,
     /// Networks outside the cluster whose tunnel packets are accepted, `ExternalNodesCIDRList`.
     pub external_nodes: Vec<Cidr>,
-    /// Whether forwarding is switched on, `IPForwarding`.
+    /// Whether the dataplane enables IP forwarding, `IPForwarding`.
     pub ip_forwarding: bool,
-    /// How long after a failure that nothing else retries the dataplane wants to be applied again.
+    /// Pause between a failure that has no retry timer of another kind and the next apply; 10 s by
+    /// default.
     pub retry_interval: Duration,
 }
 
@@ -73,30 +76,34 @@ impl DataplaneConfig {
     }
 }
 
-/// How tables are read and written.
+/// iptables: programs, features and intervals.
 #[derive(Clone, Debug)]
 pub struct IptablesConfig {
-    /// The implementation in use, `IptablesBackend`.
+    /// Implementation in use, `IptablesBackend`.
     pub backend: Backend,
-    /// Its programs for IPv4.
+    /// Programs of that implementation for IPv4.
     pub programs_v4: Programs,
-    /// Its programs for IPv6.
+    /// Programs of that implementation for IPv6.
     pub programs_v6: Programs,
-    /// What iptables and the kernel can do.
+    /// Features that iptables and the kernel support.
     pub features: Features,
-    /// Where our rules go in the kernel's chains, `ChainInsertMode`.
+    /// Position of our rules in the kernel's chains, `ChainInsertMode`.
     pub insert_mode: InsertMode,
-    /// How often tables are read again, `IptablesRefreshInterval`; never if `None`.
+    /// Interval between full readings of the tables, `IptablesRefreshInterval`; 180 s by default,
+    /// `None` disables them.
     pub refresh_interval: Option<Duration>,
-    /// How long after a write tables are read again for the first time, `IptablesPostWriteCheckIntervalSecs`.
+    /// Pause between a write and the first reading after it, `IptablesPostWriteCheckIntervalSecs`;
+    /// 5 s by default.
     pub post_write_interval: Duration,
-    /// How often a lock that another program holds is tried, `IptablesLockProbeIntervalMillis`.
+    /// Interval between attempts to take a lock that another program holds,
+    /// `IptablesLockProbeIntervalMillis`; 50 ms by default.
     pub lock_probe_interval: Duration,
-    /// Families whose programs are not installed. Where programs in the kernel enforce policy they are run only if something is
-    /// wanted of them, and then fail by name.
+    /// Families whose iptables programs are not installed. Where eBPF programs enforce policy, the
+    /// dataplane runs iptables only if a table is needed. The resulting error names the missing
+    /// program.
     pub uninstalled: Vec<Family>,
-    /// Families and implementations to remove our rules from because they are not in use any more; see
-    /// [`backend_to_sweep`](tortie_iptables::backend_to_sweep).
+    /// Families and implementations that are no longer in use, from which our rules are removed;
+    /// see [`backend_to_sweep`](tortie_iptables::backend_to_sweep).
     pub sweep: Vec<(Family, Backend)>,
 }
 
@@ -128,28 +135,30 @@ impl IptablesConfig {
     }
 }
 
-/// How tables of nftables are read and written, `NFTablesMode`.
+/// nftables: intervals, features and memory bounds, `NFTablesMode`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NftablesConfig {
-    /// How often tables are read again, `NftablesRefreshInterval`; never if `None`.
+    /// Interval between full readings of the tables, `NftablesRefreshInterval`; 180 s by default,
+    /// `None` disables them.
     pub refresh_interval: Option<Duration>,
-    /// What the kernel can do.
+    /// Features that the kernel supports.
     pub features: tortie_nftables::Features,
-    /// Which interfaces of the host are in the flow table besides those of workloads and tunnels,
-    /// `NFTablesFlowTableDataIfacePattern`. There is a flow table where [`tortie_rules::NftablesConfig::offload_flows`] says so.
+    /// Host interfaces in the flow table besides those of workloads and tunnels,
+    /// `NFTablesFlowTableDataIfacePattern`. [`tortie_rules::NftablesConfig::offload_flows`] enables
+    /// the flow table.
     pub flow_interfaces: InterfaceFilter,
     /// Memory bounds on layouts in all families together, `PolicyTableGroupMemoryMB` and `PolicyTableNodeMemoryMB`.
     pub budget: Budget,
 }
 
-/// Which interfaces are meant, by their names; none by default.
+/// Predicate on interface names; matches none by default.
 #[derive(Clone, Default)]
 pub struct InterfaceFilter(Option<Arc<NameTest>>);
 
 type NameTest = dyn Fn(&str) -> bool + Send + Sync;
 
 impl InterfaceFilter {
-    /// Those for which this is true.
+    /// Returns a filter that accepts the names for which `matches` returns true.
     #[must_use]
     pub fn new(matches: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(matches)))
@@ -167,7 +176,7 @@ impl fmt::Debug for InterfaceFilter {
 }
 
 impl PartialEq for InterfaceFilter {
-    /// Whether they are one and the same.
+    /// Filters are equal if they share one function, or if both are empty.
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
@@ -189,15 +198,16 @@ impl Default for NftablesConfig {
     }
 }
 
-/// How IP sets are read and written.
+/// IP sets: interval, size limit, and whether `ipset` is installed.
 #[derive(Clone, Copy, Debug)]
 pub struct IpSetsConfig {
-    /// How often sets are looked at again, `IpsetsRefreshInterval`; never if `None`.
+    /// Interval between full readings of the sets, `IpsetsRefreshInterval`; 90 s by default, `None`
+    /// disables them.
     pub refresh_interval: Option<Duration>,
-    /// How many members a set may have, `MaxIpsetSize`.
+    /// Maximum number of members of a set, `MaxIpsetSize`.
     pub max_size: u32,
-    /// Whether `ipset` is installed. Where programs in the kernel enforce policy and it is not, it is run only if some set is
-    /// wanted, and then fails by name.
+    /// Whether `ipset` is installed. If not, and eBPF programs enforce policy, the dataplane runs
+    /// it only if a set is needed. The resulting error names the missing program.
     pub installed: bool,
 }
 
@@ -211,21 +221,21 @@ impl Default for IpSetsConfig {
     }
 }
 
-/// How tunnels to other nodes are made. Whether there are any, the pools say.
+/// VXLAN and IP-in-IP tunnels to other nodes. The IP pools decide which of them exist.
 #[derive(Clone, Debug)]
 pub struct TunnelsConfig {
-    /// The number of the virtual network, `VXLANVNI`.
+    /// VXLAN network identifier, `VXLANVNI`; 4096 by default.
     pub vxlan_vni: u32,
-    /// The largest packet through VXLAN over IPv4, `VXLANMTU`.
+    /// MTU of VXLAN over IPv4, `VXLANMTU`.
     pub vxlan_mtu_v4: u32,
-    /// The largest packet through VXLAN over IPv6, `VXLANMTUV6`.
+    /// MTU of VXLAN over IPv6, `VXLANMTUV6`.
     pub vxlan_mtu_v6: u32,
-    /// The largest packet through IP-in-IP, `IpInIpMtu`.
+    /// MTU of IP-in-IP, `IpInIpMtu`.
     pub ipip_mtu: u32,
     /// This node's address in IP-in-IP tunnels, `IpInIpTunnelAddr`.
     pub ipip_address: Option<IpAddr>,
-    /// Whether the kernel computes wrong checksums of packets through tunnels whose source port it has changed, if it leaves
-    /// them to the tunnel's device.
+    /// Whether the kernel computes wrong checksums for tunnel packets whose source port it changed,
+    /// if it leaves the computation to the tunnel device.
     pub checksum_offload_broken: bool,
     /// Whether the IP-in-IP device keeps its addresses when it is not in use: `IpInIpEnabled` is set.
     pub keep_ipip_addresses: bool,
@@ -246,7 +256,7 @@ impl Default for TunnelsConfig {
 }
 
 impl TunnelsConfig {
-    /// The largest packet through VXLAN.
+    /// Returns the MTU of VXLAN.
     #[must_use]
     pub const fn vxlan_mtu(&self, family: Family) -> u32 {
         match family {
@@ -256,10 +266,12 @@ impl TunnelsConfig {
     }
 }
 
-/// How requests for addresses of pods and load balancers are answered on the node's own networks.
+/// Answers to ARP and NDP requests for addresses of pods and load balancers on the node's own
+/// networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalReachabilityConfig {
-    /// How often all of them are announced again, `LocalSubnetL2ReachabilityRefreshInterval`; never if `None`.
+    /// Interval between announcements of all these addresses,
+    /// `LocalSubnetL2ReachabilityRefreshInterval`; 120 s by default, `None` disables repetition.
     pub announce_interval: Option<Duration>,
 }
 
@@ -269,21 +281,25 @@ impl Default for LocalReachabilityConfig {
     }
 }
 
-/// How packets are encrypted between nodes. Whether they are, by which device and which port, [`RulesConfig`] says.
+/// `WireGuard` encryption between nodes. [`RulesConfig`] says whether it is enabled, with which
+/// device and port.
 #[derive(Clone, Debug)]
 pub struct WireguardConfig {
-    /// The table of the routes through tunnels, in both families: the first of `RouteTableRanges`.
+    /// Table of the routes through the encrypted tunnels, in both families: the first of
+    /// `RouteTableRanges`.
     pub table: Option<RouteTableIndex>,
-    /// The priority of the rule that leads there, `WireguardRoutingRulePriority`.
+    /// Priority of the routing rule that leads to that table, `WireguardRoutingRulePriority`; 99 by
+    /// default.
     pub rule_priority: u32,
-    /// How often peers are sent something although there is nothing to say, in seconds, `WireguardPersistentKeepAlive`; 0
-    /// for never.
+    /// Keep-alive interval in seconds, `WireguardPersistentKeepAlive`; 0, the default, disables
+    /// keep-alives.
     pub keep_alive: u16,
-    /// Whether what the devices receive is handled by threads of their own, `WireguardThreadingEnabled`.
+    /// Whether the devices process received packets in dedicated kernel threads (threaded NAPI),
+    /// `WireguardThreadingEnabled`.
     pub has_threads: bool,
-    /// The largest packet, `WireguardMTU`.
+    /// MTU over IPv4, `WireguardMTU`.
     pub mtu_v4: u32,
-    /// The largest packet, `WireguardMTUV6`.
+    /// MTU over IPv6, `WireguardMTUV6`.
     pub mtu_v6: u32,
 }
 
@@ -301,7 +317,7 @@ impl Default for WireguardConfig {
 }
 
 impl WireguardConfig {
-    /// The largest packet through encrypted tunnels.
+    /// Returns the MTU of the encrypted tunnels.
     #[must_use]
     pub const fn mtu(&self, family: Family) -> u32 {
         match family {
@@ -311,34 +327,40 @@ impl WireguardConfig {
     }
 }
 
-/// Which routes there are.
+/// Routes to workloads and to other nodes.
 #[derive(Clone, Debug)]
 pub struct RoutesConfig {
-    /// Whether there are any routes and neighbour entries of ours, not `RouteSyncDisabled`.
+    /// Whether the dataplane programs routes and neighbour entries; false with `RouteSyncDisabled`.
     pub enabled: bool,
-    /// How often the routing table is read again, and all sysctls, `RouteRefreshInterval`; never if `None`.
+    /// Interval between full readings of the routing table and of all sysctls,
+    /// `RouteRefreshInterval`; 90 s by default, `None` disables them.
     pub refresh_interval: Option<Duration>,
-    /// Who we are in the routing table, `DeviceRouteProtocol`.
+    /// Protocol number that marks our routes in the routing table, `DeviceRouteProtocol`.
     pub protocol: RouteProtocol,
-    /// The metric of routes to workloads, `IPv4NormalRoutePriority`.
+    /// Metric of IPv4 routes to workloads, `IPv4NormalRoutePriority`; 1024 by default.
     pub metric_v4: u32,
-    /// The metric of routes to workloads, `IPv6NormalRoutePriority`.
+    /// Metric of IPv6 routes to workloads, `IPv6NormalRoutePriority`; 1024 by default.
     pub metric_v6: u32,
-    /// The metric of routes to virtual machines that have just moved here, `IPv4ElevatedRoutePriority`.
+    /// Metric of IPv4 routes to virtual machines that have just moved here,
+    /// `IPv4ElevatedRoutePriority`; 512 by default.
     pub elevated_metric_v4: u32,
-    /// The metric of routes to virtual machines that have just moved here, `IPv6ElevatedRoutePriority`.
+    /// Metric of IPv6 routes to virtual machines that have just moved here,
+    /// `IPv6ElevatedRoutePriority`; 512 by default.
     pub elevated_metric_v6: u32,
-    /// For how long after a live migration routes keep that metric, `LiveMigrationRouteConvergenceTime`.
+    /// Time for which routes keep the elevated metric after a live migration,
+    /// `LiveMigrationRouteConvergenceTime`; 30 s by default.
     pub migration_convergence: Duration,
-    /// The source address of the host's own packets to workloads, `DeviceRouteSourceAddress`.
+    /// IPv4 source address of the host's own packets to workloads, `DeviceRouteSourceAddress`.
     pub source_v4: Option<IpAddr>,
-    /// The source address of the host's own packets to workloads, `DeviceRouteSourceAddressIPv6`.
+    /// IPv6 source address of the host's own packets to workloads, `DeviceRouteSourceAddressIPv6`.
     pub source_v6: Option<IpAddr>,
     /// Whether other programs' routes on workload interfaces are removed, `RemoveExternalRoutes`.
     pub remove_external: bool,
-    /// For how long routes on a new workload interface are left alone, because the endpoint may not be known yet.
+    /// Time for which routes on a new workload interface are left alone, because the endpoint may
+    /// not be known yet; 10 s by default.
     pub grace_period: Duration,
-    /// Whether routes to other nodes are made here for pools with IP-in-IP, not by BIRD, `ProgramClusterRoutes`.
+    /// Whether the agent, not BIRD, programs the routes to other nodes for pools with IP-in-IP,
+    /// `ProgramClusterRoutes`.
     pub program_ipip: bool,
 }
 
@@ -362,19 +384,19 @@ impl Default for RoutesConfig {
     }
 }
 
-/// Which of several routes to a workload, on whatever node, is to be taken.
+/// Priority among the routes to a workload that several nodes may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RoutePriority {
-    /// Any workload's.
+    /// Route to any other workload.
     #[default]
     Normal,
-    /// That of a virtual machine on the node that it has just moved to, for as long as others may still have a route to
-    /// where it was.
+    /// Route to a virtual machine on the node that it has just moved to, for as long as other nodes
+    /// may still have a route to its previous node.
     Elevated,
 }
 
 impl RoutesConfig {
-    /// The metric of routes to workloads.
+    /// Returns the metric of routes to workloads.
     #[must_use]
     pub const fn metric(&self, family: Family, priority: RoutePriority) -> u32 {
         match (family, priority) {
@@ -385,7 +407,7 @@ impl RoutesConfig {
         }
     }
 
-    /// The source address of the host's own packets to workloads.
+    /// Returns the source address of the host's own packets to workloads.
     #[must_use]
     pub const fn source(&self, family: Family) -> Option<IpAddr> {
         match family {

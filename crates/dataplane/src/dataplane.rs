@@ -1,4 +1,4 @@
-//! The dataplane as a whole: which manager hears of what, and in which order things are done.
+//! The dataplane as a whole: distribution of updates to the managers, and the order of their work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -30,9 +30,9 @@ use crate::status::Statuses;
 use crate::ways::Ways;
 use crate::wireguard::Wireguard;
 
-/// Keeps one node's tables, IP sets, routes and sysctls as desired.
+/// Keeps one node's tables, IP sets, routes and sysctls in the desired state.
 ///
-/// Tell it what is desired and which interfaces there are, as it comes; nothing is done until
+/// Pass it changes of the desired state and of the interfaces, in any order; it does nothing until
 /// [`apply`](Self::apply).
 #[derive(Debug)]
 pub struct Dataplane {
@@ -78,7 +78,7 @@ pub(crate) struct Results {
     pub(crate) failed_applies: u64,
 }
 
-/// What must be known before anything is written.
+/// Inputs that must be complete before anything is written.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Gates {
     datastore: bool,
@@ -90,14 +90,14 @@ impl Gates {
         self.datastore && self.links
     }
 
-    /// The reports for which the shut gates wait.
+    /// Returns the reports for which closed gates wait.
     pub(crate) fn awaited(self) -> Vec<Awaited> {
         let gates = [(self.datastore, Awaited::Datastore), (self.links, Awaited::Links)];
         gates.into_iter().filter(|(is_open, _)| !is_open).map(|(_, awaited)| awaited).collect()
     }
 }
 
-/// When something has to be done although nothing changes; times are the kernel's.
+/// Timers for work that is due without a change; times are the kernel's.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timers {
     /// Something changed since the last apply.
@@ -107,7 +107,7 @@ pub(crate) struct Timers {
 }
 
 impl Dataplane {
-    /// A dataplane that knows of nothing yet.
+    /// Returns a dataplane without any desired state.
     #[must_use]
     pub fn new(config: DataplaneConfig) -> Self {
         let mut output = Output::new(&config);
@@ -134,7 +134,8 @@ impl Dataplane {
 
     /// Takes a change of the desired state. Cheap; [`DesiredUpdate::InSync`] opens one of the two gates.
     ///
-    /// Configuration is not taken from here: a dataplane has the one that it was made with.
+    /// Configuration updates are ignored: a dataplane keeps the configuration that it was made
+    /// with.
     pub fn on_update(&mut self, update: DesiredUpdate) {
         self.timers.dirty = true;
         self.gates.datastore |= matches!(update, DesiredUpdate::InSync);
@@ -148,9 +149,10 @@ impl Dataplane {
         self.config.rules.policy_by == PolicyBy::Chains
     }
 
-    /// Tells whether the programs that enforce policy ([`PolicyBy::Programs`]) have all that [`on_update`](Self::on_update) was
-    /// told, before each apply, and what is wrong with them. Until they have for the first time, nothing leads to workloads, and
-    /// chains that enforce policy stay as they are.
+    /// Sets the state of the eBPF programs that enforce policy ([`PolicyBy::Programs`]): whether
+    /// they hold everything that [`on_update`](Self::on_update) has received, and their problems.
+    /// Call it before each apply. Until policy is in force for the first time, nothing leads to
+    /// workloads, and chains that enforce policy stay as they are.
     pub fn set_policy_in_force(&mut self, is_in_force: bool, problems: Vec<ProgramProblem>) {
         self.timers.dirty |= self.policy.programs_in_force != is_in_force || self.policy.program_problems != problems;
         self.policy.programs_in_force = is_in_force;
@@ -183,8 +185,9 @@ impl Dataplane {
         }
     }
 
-    /// All interfaces that exist have been reported; opens the other gate. If that is open, whoever reports has begun
-    /// afresh: interfaces may have gone down and up unheard, and the kernel may have dropped what depended on them.
+    /// Notes that all existing interfaces have been reported; opens the other gate. If that gate is
+    /// open already, the reporter has restarted: interfaces may have gone down and up unnoticed,
+    /// and the kernel may have dropped their routes, neighbour entries and sysctls.
     pub fn on_links_in_sync(&mut self) {
         self.timers.dirty = true;
         if self.gates.links {
@@ -194,8 +197,8 @@ impl Dataplane {
         self.gates.links = true;
     }
 
-    /// Takes what the kernel tells of transactions on our tables of nftables. If somebody else has made some, the tables are read
-    /// and put right. Cheap.
+    /// Takes a kernel notification about transactions on our nftables tables. If another process
+    /// committed some, the next apply reads the tables and repairs them. Cheap.
     pub fn on_ruleset(&mut self, news: RulesetNews) {
         let tables = self.output.families.iter_mut().filter_map(|family| family.nftables.as_mut());
         let tables: Vec<_> = tables.chain(&mut self.output.arp).collect();
@@ -206,7 +209,7 @@ impl Dataplane {
         }
     }
 
-    /// Takes new abilities of iptables or the kernel into account.
+    /// Takes changed features of iptables or the kernel into account.
     pub fn set_features(&mut self, features: Features) {
         if self.config.iptables.features != features {
             self.config.iptables.features = features;
@@ -217,15 +220,15 @@ impl Dataplane {
         }
     }
 
-    /// Whether an apply has something to do: the gates are open, and something changed or a timer ran out. `now` is the
-    /// kernel's [`now`](crate::Clock::now).
+    /// Reports whether an apply is due: the gates are open, and something changed or a timer ran
+    /// out. `now` is the kernel's [`now`](crate::Clock::now).
     #[must_use]
     pub fn wants_apply(&self, now: Duration) -> bool {
         self.gates.are_open() && (self.timers.dirty || self.timers.next_apply.is_some_and(|at| at <= now))
     }
 
-    /// How long after `now` an apply has something to do: nothing at all if something changed, else until the next
-    /// check or retry. `None` while a gate is shut, and if nothing is waited for.
+    /// Returns the time from `now` until an apply is due: zero after a change, else the time to the
+    /// next check or retry. `None` while a gate is closed, and if no timer runs.
     #[must_use]
     pub fn next_wakeup(&self, now: Duration) -> Option<Duration> {
         if !self.gates.are_open() {
@@ -237,17 +240,18 @@ impl Dataplane {
         self.timers.next_apply.map(|at| at.saturating_sub(now))
     }
 
-    /// The status of each workload endpoint, as of the last apply.
+    /// Returns the status of each workload endpoint, as of the last apply.
     pub fn workload_statuses(&self) -> impl Iterator<Item = (&WorkloadEndpointId, EndpointStatus)> {
         self.results.statuses.workloads()
     }
 
-    /// The status of each host endpoint, as of the last apply.
+    /// Returns the status of each host endpoint, as of the last apply.
     pub fn host_statuses(&self) -> impl Iterator<Item = (&HostEndpointName, EndpointStatus)> {
         self.results.statuses.hosts()
     }
 
-    /// The members that an IP set is to have in both families, in order; `None` if there is no such set.
+    /// Returns the desired members of an IP set in both families, in order; `None` for an unknown
+    /// set.
     #[must_use]
     pub fn ip_set_members(&self, id: &IpSetId) -> Option<Vec<Member>> {
         let mut families = self.output.families.iter().filter_map(|output| output.set_members(id));
@@ -255,11 +259,11 @@ impl Dataplane {
         Some(first.into_iter().chain(families.flatten()).collect())
     }
 
-    /// What the kernel has counted for rules of policies and profiles, by family; `None` where tables of nftables do not enforce
-    /// them.
+    /// Returns the kernel's counters for rules of policies and profiles, by family; `None` if
+    /// nftables does not enforce them.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the counters cannot be read.
     pub fn rule_counts(&self, kernel: &mut impl Netfilter) -> Option<Result<Vec<(Family, RuleCount)>, KernelError>> {
         if self.config.nftables.is_none() || self.config.rules.policy_by == PolicyBy::Programs {
             return None;
@@ -277,8 +281,8 @@ impl Dataplane {
         Some(Ok(counts))
     }
 
-    /// What a chain of rules of policies is called in the kernel. `None` if it is not there by itself: nothing leads to it, or others
-    /// include its rules.
+    /// Returns the kernel's name for a chain of policy rules. `None` if the kernel has no separate
+    /// chain for it: nothing leads to it, or other chains include its rules.
     #[must_use]
     pub fn kernel_name(&self, chain: ChainName) -> Option<String> {
         const LAYERS: [tortie_iptables::Table; 3] =
@@ -295,13 +299,13 @@ impl Dataplane {
         self.output.families.iter().filter_map(|output| Some((output.family, output.nftables.as_ref()?)))
     }
 
-    /// All that is out of sync, as of the last apply.
+    /// Returns everything that is out of sync, as of the last apply.
     #[must_use]
     pub fn problems(&self) -> &[DataplaneProblem] {
         &self.results.problems
     }
 
-    /// What was done so far and is held now.
+    /// Returns counters and current sizes.
     #[must_use]
     pub fn stats(&self) -> DataplaneStats {
         let families = &self.output.families;
@@ -327,11 +331,11 @@ impl Dataplane {
         }
     }
 
-    /// Which routes are ours.
+    /// Returns the criteria by which routes are ours.
     pub(crate) fn ownership(&self) -> Ownership<'_> {
         Ownership {
             links: &self.links,
-            // The interfaces of others have others' routes.
+            // Workload interfaces of another network plugin carry that plugin's routes.
             workload_prefixes: match self.config.rules.workloads {
                 WorkloadsBy::Name => &self.config.rules.workload_prefixes,
                 WorkloadsBy::Address => &[],
@@ -342,7 +346,7 @@ impl Dataplane {
         }
     }
 
-    /// Brings what depends on which tunnels there are up to date.
+    /// Updates everything that depends on the set of tunnels.
     fn complete_tunnels(&mut self) {
         let Self { renderer, output, managers, ways, .. } = self;
         let Ways { overlays, routes, .. } = ways;
@@ -374,7 +378,7 @@ impl Dataplane {
         self.ways.wireguards.iter_mut().for_each(Wireguard::complete);
     }
 
-    /// Lets all managers bring what is wanted up to date.
+    /// Lets all managers update the desired state of the kernel.
     pub(crate) fn complete(&mut self) {
         self.complete_tunnels();
         let Self { renderer, output, managers, .. } = self;
@@ -420,7 +424,8 @@ impl Dataplane {
         self.policy.gates.iter_mut().for_each(|gate| gate.on_changed(&changed, hosts_changed));
     }
 
-    /// Looks for addresses of workloads, if there is a kernel to ask, and writes the way to those that were found.
+    /// Looks for addresses of workloads, if a kernel is given, and writes the rules that lead to
+    /// those that were found.
     pub(crate) fn complete_places(&mut self, kernel: Option<&mut dyn Kernel>) {
         let Self { renderer, output, managers, links, .. } = self;
         if !managers.places.is_used() {
@@ -432,8 +437,8 @@ impl Dataplane {
         managers.places.complete(renderer, &mut managers.ip_sets, output);
     }
 
-    /// Leaves out or closes what cannot be relied on, now that it is known which IP sets are in the kernel as they should
-    /// be: after sets were written, and before tables are.
+    /// Leaves out rules, or closes chains, whose IP sets are not in the kernel as desired. Runs
+    /// after sets are written and before tables are.
     pub(crate) fn complete_sets(&mut self, reports: &[Report]) {
         let Self { renderer, output, managers, .. } = self;
         let better = managers.policies.on_set_defects(output.set_defects(reports));
@@ -443,7 +448,7 @@ impl Dataplane {
         }
     }
 
-    /// Tells everybody else which endpoint each interface has now.
+    /// Passes the new endpoint of each changed interface to the other managers.
     fn complete_owners(&mut self, changed: &BTreeSet<InterfaceName>) {
         for interface in changed.iter().copied() {
             let managers = &mut self.managers;
@@ -469,7 +474,8 @@ impl Dataplane {
         }
     }
 
-    /// The statuses of all endpoints. No workload is up if the kernel lacks a subsystem that leads to it. `refused` are chains that something else stands in for.
+    /// Returns the statuses of all endpoints. No workload is up if the kernel lacks a subsystem
+    /// that leads to it. `refused` holds chains that a stand-in replaces.
     pub(crate) fn current_statuses(
         &self,
         refused: &BTreeSet<ChainName>,

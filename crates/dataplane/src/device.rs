@@ -1,4 +1,4 @@
-//! Tunnel devices as data.
+//! Types of tunnel devices.
 
 use std::net::IpAddr;
 
@@ -10,34 +10,34 @@ pub(crate) const VXLAN_V4: &str = "vxlan.calico";
 pub(crate) const VXLAN_V6: &str = "vxlan-v6.calico";
 /// IP-in-IP.
 pub(crate) const IPIP: &str = "tunl0";
-/// What Felix's eBPF mode takes packets in by.
+/// Device by which Felix's eBPF mode receives packets.
 pub(crate) const BPF_IN: &str = "bpfin.cali";
 
-/// A network device, as far as tunnels go.
+/// A network device, with the properties that concern tunnels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "implementers of a kernel construct them")]
 pub struct Device {
-    /// Its index, which names it for as long as it exists.
+    /// Its index, which identifies it for as long as it exists.
     pub index: u32,
-    /// Its Ethernet address, if it has one.
+    /// Its MAC address, if it has one.
     pub mac: Option<Mac>,
-    /// The largest packet that it takes.
+    /// Its MTU.
     pub mtu: u32,
     /// Whether it is switched on (`IFF_UP`).
     pub is_up: bool,
-    /// What kind of device it is.
+    /// Its kind.
     pub kind: DeviceKind,
 }
 
-/// What kind of device it is.
+/// Kind of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums, reason = "what is of no interest has a variant")]
+#[allow(clippy::exhaustive_enums, reason = "one variant covers all other kinds")]
 pub enum DeviceKind {
     /// VXLAN, with these parameters, which cannot be changed.
     Vxlan(Vxlan),
     /// IP-in-IP.
     Ipip,
-    /// Any other, by the kernel's name for it; empty if it has none.
+    /// Any other kind, with the kernel's name for it; empty if it has none.
     Other(String),
 }
 
@@ -45,23 +45,23 @@ pub enum DeviceKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "implementers of a kernel construct them")]
 pub struct Vxlan {
-    /// The number of the virtual network.
+    /// VXLAN network identifier.
     pub vni: u32,
-    /// The UDP port of both ends.
+    /// UDP port of both ends.
     pub port: u16,
-    /// The index of the device that packets leave by.
+    /// Index of the device that packets leave by.
     pub parent: Option<u32>,
-    /// The source address of packets.
+    /// Source address of packets.
     pub source: Option<IpAddr>,
-    /// Where packets to unknown places go.
+    /// Destination of packets to unknown MAC addresses.
     pub group: Option<IpAddr>,
-    /// Whether it learns from packets where addresses are.
+    /// Whether it learns the nodes behind MAC addresses from received packets.
     pub learns: bool,
-    /// Whether each packet says where it goes.
+    /// Whether each packet carries its own tunnel metadata (`IFLA_VXLAN_COLLECT_METADATA`).
     pub is_flow_based: bool,
-    /// Whether it asks for Ethernet addresses that it does not know.
+    /// Whether it reports unknown MAC addresses to user space by netlink (`IFLA_VXLAN_L2MISS`).
     pub asks_for_macs: bool,
-    /// Whether it carries the policy group of packets.
+    /// Whether it carries the group policy id of packets (`IFLA_VXLAN_GBP`).
     pub has_policy_groups: bool,
 }
 
@@ -69,35 +69,35 @@ pub struct Vxlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums, reason = "implementers of a kernel must handle every variant")]
 pub enum DeviceChange {
-    /// Make a device; [`KernelError::Exists`](crate::KernelError::Exists) if there is one of that name.
+    /// Create a device; [`KernelError::Exists`](crate::KernelError::Exists) if its name is taken.
     Create {
         /// Its name.
         name: InterfaceName,
-        /// Its Ethernet address, if it is to have a certain one.
+        /// Its MAC address; `None` for one of the kernel's choice.
         mac: Option<Mac>,
-        /// What kind.
+        /// Its kind.
         kind: DeviceKind,
     },
     /// Remove the device with this index.
     Delete(u32),
-    /// Set how large packets may be.
+    /// Set the MTU.
     SetMtu(u32, u32),
-    /// Switch it on.
+    /// Set the device up.
     SetUp(u32),
-    /// Give it an address.
+    /// Add an address.
     AddAddress(u32, Cidr),
-    /// Take an address away.
+    /// Remove an address.
     DeleteAddress(u32, Cidr),
 }
 
-/// Where a tunnel device sends frames to an Ethernet address (`bridge-fdb(8)`).
+/// Forwarding entry of a tunnel device: the node behind a MAC address (`bridge-fdb(8)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(clippy::exhaustive_structs, reason = "implementers of a kernel construct them")]
 pub struct FdbEntry {
-    /// The index of the device.
+    /// Index of the device.
     pub interface: u32,
-    /// The Ethernet address.
+    /// MAC address.
     pub mac: Mac,
-    /// The node that has it.
+    /// Node that has it.
     pub destination: IpAddr,
 }

@@ -1,4 +1,4 @@
-//! Carries out the plans of the drivers, side by side.
+//! Executes the plans of the reconcilers concurrently.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,25 +22,24 @@ pub(crate) struct SetCounters {
     pub(crate) lines: u64,
 }
 
-/// How a table ended up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TableOutcome {
     Done { recheck_after: Option<Duration> },
     Failed(TableError),
 }
 
-/// What to do with the outcome of a table's command.
+/// Step that consumes the outcome of a table's command.
 enum TableStep {
     Save { is_shared: bool },
     Restore { transactions: Option<u32> },
 }
 
-/// Commands that run side by side, and the steps that wait for them.
+/// Commands that run concurrently, and the steps that wait for them.
 struct Round<Step> {
     /// Index of a table or set, the step that takes the outcome, and index of a command.
     steps: Vec<(usize, Step, usize)>,
     commands: Vec<Command>,
-    /// The first time at which there is more to do.
+    /// Earliest time at which a table or set has more to do.
     wake: Option<Duration>,
 }
 
@@ -53,8 +52,9 @@ impl<Step> Round<Step> {
         self.wake = Some(self.wake.map_or(until, |wake| wake.min(until)));
     }
 
-    /// Runs the commands, or waits if there are none. `None` if nothing is left to do, or the kernel is stopping: an outcome of
-    /// an interrupted command is no evidence about the kernel.
+    /// Runs the commands, or waits if there are none. Returns `None` if nothing is left to do, or
+    /// if the kernel is stopping: the outcome of an interrupted command is no evidence about the
+    /// kernel.
     fn run(&mut self, kernel: &mut dyn Netfilter, now: Duration) -> Option<Vec<Outcome>> {
         if self.commands.is_empty() {
             kernel.sleep(self.wake?.saturating_sub(now));
@@ -67,8 +67,8 @@ impl<Step> Round<Step> {
     }
 }
 
-/// Brings all tables to their desired state, side by side. Outcomes are in the order of the tables, and mean nothing if
-/// the kernel is stopping. `commits` counts what is committed to nftables.
+/// Brings all tables to their desired state, concurrently. Outcomes are in the order of the tables,
+/// and are meaningless if the kernel is stopping. `commits` counts transactions on nftables.
 pub(crate) fn tables(
     kernel: &mut dyn Netfilter,
     commits: &mut CommitCounter,
@@ -100,7 +100,8 @@ pub(crate) fn tables(
     ends.into_iter().map(|end| end.unwrap_or(TableOutcome::Done { recheck_after: None })).collect()
 }
 
-/// The next command of each table that has not ended. Tables are listed together if they `may_share` a listing.
+/// Returns the next command of each table that has not ended. Tables are listed together if they
+/// `may_share` a listing.
 fn plan_tables(
     tables: &mut [&mut Reconciler],
     ends: &mut [Option<TableOutcome>],
@@ -133,22 +134,23 @@ fn plan_tables(
     round
 }
 
-/// Hands a table its listing. Returns whether tables may go on sharing listings.
+/// Passes a table its listing. Returns whether tables may go on sharing listings.
 fn note_save(table: &mut Reconciler, now: Duration, outcome: &Outcome, is_shared: bool) -> bool {
     let mut reader = table.save_reader();
     let snapshot = if outcome.is_success() {
         reader.feed(&outcome.stdout);
         if is_shared && !reader.has_begun() {
-            // The table is missing, or the listing ends too early. Without a report the table asks again.
+            // The table is missing, or the listing ends too early. Without a report, the table
+            // requests another listing.
             return false;
         }
         reader.finish().map_err(CommandError::from)
     } else {
-        // Output from before the failure explains nothing.
+        // Output from before the failure does not explain it.
         Err(command_error(&outcome.status, &outcome.stderr, &[]))
     };
     table.on_saved(now, snapshot);
-    // Whatever it is about one table that cannot be listed, it shall not hide the others.
+    // A table that cannot be listed must not hide the others.
     !is_shared || outcome.is_success()
 }
 
@@ -161,8 +163,8 @@ fn note_restore(table: &mut Reconciler, now: Duration, outcome: &Outcome) {
     table.on_restored(now, result);
 }
 
-/// Brings the tables of nftables to what is wanted of them, one after the other. Outcomes are in the order of the tables, and
-/// mean nothing if the kernel is stopping.
+/// Brings the nftables tables to their desired state, one after the other. Outcomes are in the
+/// order of the tables, and are meaningless if the kernel is stopping.
 pub(crate) fn nftables<'a>(
     kernel: &mut dyn Netfilter,
     tables: impl Iterator<Item = &'a mut NftablesTable>,
@@ -191,7 +193,7 @@ fn nftables_table(kernel: &mut dyn Netfilter, table: &mut NftablesTable) -> Nfta
     Ok(None)
 }
 
-/// How a table of nftables ended up: when it is to be looked at again, or why it is not in force.
+/// Outcome of an nftables table: the time to its next check, or the reason why it is not in force.
 pub(crate) type NftablesOutcome = Result<Option<Duration>, NftablesError>;
 
 fn command_error(status: &CommandStatus, stderr: &str, stdout: &[u8]) -> CommandError {
@@ -205,9 +207,9 @@ fn command_error(status: &CommandStatus, stderr: &str, stdout: &[u8]) -> Command
     CommandError::Exit { code, stderr }
 }
 
-/// `iptables-nft-save` fetches the whole ruleset even for a single table: where several tables of an IP version are to be
-/// read, one listing of all serves them. Returns for each save its table, its place among `commands`, and whether others
-/// share it.
+/// Merges listings. `iptables-nft-save` fetches the whole ruleset even for a single table. If
+/// several tables of an IP version have to be read, one listing serves them all. Returns for each
+/// save its table, its position among `commands`, and whether others share it.
 fn shared(saves: Vec<(usize, Command, bool)>, commands: &mut Vec<Command>) -> Vec<(usize, usize, bool)> {
     let mut places = Vec::new();
     let mut listings: BTreeMap<String, usize> = BTreeMap::new();
@@ -228,16 +230,16 @@ fn shared(saves: Vec<(usize, Command, bool)>, commands: &mut Vec<Command>) -> Ve
     places
 }
 
-/// What an [`IpSets`] is asked for next.
+/// Method that returns the next plan of an [`IpSets`].
 type NextSetPlan = fn(&mut IpSets, Duration) -> SetPlan;
 
-/// Creates and fills the sets of all families, side by side. Reports are in their order, and mean nothing if the kernel is
-/// stopping.
+/// Creates and fills the sets of all families, concurrently. Reports are in the order of the
+/// families, and are meaningless if the kernel is stopping.
 pub(crate) fn sets(kernel: &mut dyn Netfilter, sets: Vec<&mut IpSets>, counters: &mut SetCounters) -> Vec<Report> {
     set_plans(kernel, sets, counters, IpSets::plan)
 }
 
-/// Destroys sets that are not wanted any more, a limited number of each family.
+/// Destroys sets that are no longer desired, a limited number for each family.
 pub(crate) fn set_deletions(
     kernel: &mut dyn Netfilter,
     sets: Vec<&mut IpSets>,
@@ -271,7 +273,8 @@ fn set_plans(
     ends.into_iter().map(Option::unwrap_or_default).collect()
 }
 
-/// The next command of the sets of each family that have not ended. Families share a command that is the same for both.
+/// Returns the next command of the sets of each family that have not ended. Families share a
+/// command that is the same for both.
 fn plan_sets(sets: &mut [&mut IpSets], ends: &mut [Option<Report>], now: Duration, next: NextSetPlan) -> Round<()> {
     let mut round = Round::new();
     let mut shared: Option<(SetPlan, usize)> = None;
@@ -292,7 +295,7 @@ fn plan_sets(sets: &mut [&mut IpSets], ends: &mut [Option<Report>], now: Duratio
         match plan {
             SetPlan::Sleep(time) => round.wait(now + time),
             SetPlan::Done(report) => *end = Some(report),
-            // Not a plan of this version; nothing is known to be left to do.
+            // A plan that this version does not know: nothing is known to be left to do.
             _ => *end = Some(Report::default()),
         }
     }

@@ -1,8 +1,8 @@
-//! A kernel to test against: tables, IP sets, routes, neighbours and sysctls in memory, and a clock that only moves when
-//! it is asked to.
+//! A fake kernel for tests: tables, IP sets, routes, neighbours and sysctls in memory, and a clock
+//! that advances only with sleeps and commands.
 //!
-//! It is put together from the fakes of the drivers, so that rules that refer to missing sets are refused, and sets that
-//! rules refer to cannot be destroyed. Each subsystem is a part of it.
+//! It combines the fakes of the drivers. So it refuses rules that refer to missing sets, and the
+//! destruction of sets in use. Each subsystem is a separate field.
 
 mod conntrack;
 mod links;
@@ -28,31 +28,31 @@ use crate::kernel::{CallTimes, Clock, Conntrack, Kernel, Links, Measured, Neighb
 use crate::kernel_error::KernelError;
 use crate::route::RouteTableIndex;
 
-/// How long every call takes.
+/// Duration of each command.
 const RUN_TIME: Duration = Duration::from_millis(1);
 
-/// What the dataplane did to a [`FakeKernel`]; reading is not counted.
+/// Write operations of the dataplane on a [`FakeKernel`]; reads are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Writes {
     /// `iptables-restore` calls.
     pub table_restores: usize,
-    /// `ipset restore` calls, but for those that only destroy sets.
+    /// `ipset restore` calls, except those that only destroy sets.
     pub set_restores: usize,
-    /// Sets destroyed by those that only destroy sets.
+    /// Sets destroyed by `ipset restore` calls that only destroy sets.
     pub set_destroys: usize,
     /// Routes replaced or deleted.
     pub routes: usize,
-    /// Routing rules made or removed.
+    /// Routing rules added or removed.
     pub routing_rules: usize,
     /// Neighbour and forwarding entries set or removed.
     pub neighbours: usize,
-    /// Devices made, changed or removed, and addresses given to them or taken away.
+    /// Devices created, changed or removed, and addresses added or removed.
     pub devices: usize,
     /// Peers of devices changed.
     pub peers: usize,
     /// Sysctls written.
     pub sysctls: usize,
-    /// Attempts to flush the connections of an address.
+    /// Attempts to delete the conntrack entries of an address.
     pub flushes: usize,
 }
 
@@ -71,7 +71,8 @@ pub struct FakeKernel {
     pub links: FakeLinks,
     /// Neighbours.
     pub neighbours: FakeNeighbours,
-    /// How many of the next lists of neighbours, forwarding entries and routes are interrupted.
+    /// Number of following lists (neighbours, forwarding entries, routes and others) that fail as
+    /// interrupted.
     pub interrupted_lists: usize,
     writes: Writes,
     times: CallTimes,
@@ -79,7 +80,7 @@ pub struct FakeKernel {
 }
 
 impl FakeKernel {
-    /// A kernel with nothing of ours, and with the sysctls of these interfaces.
+    /// Returns a kernel without any of our objects, and with the sysctls of these interfaces.
     #[must_use]
     pub fn new<'a>(backend: Backend, interfaces: impl IntoIterator<Item = &'a str>) -> Self {
         let mut kernel = Self {
@@ -100,7 +101,7 @@ impl FakeKernel {
         kernel
     }
 
-    /// The tables of a family.
+    /// Returns the tables of a family.
     #[must_use]
     pub fn tables(&self, family: Family) -> &FakeTables {
         match family {
@@ -109,30 +110,30 @@ impl FakeKernel {
         }
     }
 
-    /// The implementation of iptables that [`tables`](Self::tables) are of.
+    /// Returns the iptables implementation of [`tables`](Self::tables).
     #[must_use]
     pub const fn backend(&self) -> Backend {
         self.netfilter.backend
     }
 
-    /// What the dataplane did since the start, or since [`reset_writes`](Self::reset_writes).
+    /// Returns the write operations since the start, or since [`reset_writes`](Self::reset_writes).
     #[must_use]
     pub const fn writes(&self) -> Writes {
         self.writes
     }
 
-    /// Counts from zero again.
+    /// Resets the counters of [`writes`](Self::writes).
     pub fn reset_writes(&mut self) {
         self.writes = Writes::default();
     }
 
-    /// Everything that is in the kernel, as text, to compare two of them by.
+    /// Returns the whole state of the kernel as text, for comparison.
     #[must_use]
     pub fn state(&self) -> String {
         let mut lines = Vec::new();
         for family in Family::ALL {
             for table in Table::ALL {
-                // A table that was never written is as good as an empty one.
+                // A table that was never written is equal to an empty one.
                 let saved = self.tables(family).saved(table);
                 lines.extend(saved.lines().map(|line| format!("{family:?} {table} {line}")));
             }
@@ -159,7 +160,7 @@ impl FakeKernel {
         lines.join("\n")
     }
 
-    /// Removes a device as somebody with a terminal does; its routes and entries go with it.
+    /// Removes a device, as an operator may do; its routes and entries vanish with it.
     pub fn remove_device(&mut self, index: u32) -> Option<()> {
         let name =
             self.links.devices.iter().find(|(_, (device, _))| device.index == index).map(|(name, _)| name.clone())?;

@@ -1,19 +1,21 @@
-//! Keeps the ways to workloads shut until policy is in force.
+//! Gates that hold back routes, neighbour entries and sysctls of workloads until policy is in
+//! force.
 
 use std::collections::BTreeSet;
 
 use tortie_iptables::{InterfaceName, Table};
 use tortie_model::Family;
 
-/// Whether a table can deny anything. Without `raw`, workloads could use addresses that are not theirs, and untracked
-/// policy would be missing; without `mangle`, policy before address translation; without `filter`, the rest of policy.
-/// `nat` denies nothing, and policy does not depend on it.
+/// Reports whether a table can deny anything. Without `raw`, anti-spoofing and untracked policy
+/// would be missing; without `mangle`, pre-DNAT policy; without `filter`, the rest of policy. `nat`
+/// denies nothing, and policy does not depend on it.
 pub(crate) const fn denies(table: Table) -> bool {
     !matches!(table, Table::Nat)
 }
 
-/// What may be opened in a family: nothing before policy has been in force once, written or found so, and later nothing
-/// new to endpoints that changed since it last was.
+/// Gate for the routes, neighbour entries and sysctls of a family. It opens once policy has been in
+/// force, whether written by this process or found in the kernel. From then on, nothing is added
+/// for endpoints that changed since policy was last in force.
 #[derive(Debug)]
 pub(crate) struct PolicyGate {
     family: Family,
@@ -32,13 +34,13 @@ impl PolicyGate {
         self.family
     }
 
-    /// The endpoints of these interfaces changed, and maybe those of the host.
+    /// Notes that the endpoints of these interfaces changed, and, if `hosts`, host endpoints.
     pub(crate) fn on_changed(&mut self, workloads: &BTreeSet<InterfaceName>, hosts: bool) {
         self.unconfirmed.extend(workloads);
         self.hosts_unconfirmed |= hosts;
     }
 
-    /// Tables and sets were brought to what is wanted, or not.
+    /// Notes whether tables and sets reached their desired state.
     pub(crate) fn on_applied(&mut self, in_force: bool) {
         self.in_force = in_force;
         if in_force {
@@ -48,12 +50,12 @@ impl PolicyGate {
         }
     }
 
-    /// Whether policy has been in force once.
+    /// Reports whether policy has been in force once.
     pub(crate) const fn is_open(&self) -> bool {
         self.is_open
     }
 
-    /// Whether all of policy was in force when it was last tried.
+    /// Reports whether all policy was in force after the last apply.
     pub(crate) const fn in_force(&self) -> bool {
         self.in_force
     }
@@ -63,7 +65,7 @@ impl PolicyGate {
         &self.unconfirmed
     }
 
-    /// Whether host endpoints changed since policy was last in force.
+    /// Reports whether host endpoints changed since policy was last in force.
     pub(crate) const fn hosts_unconfirmed(&self) -> bool {
         self.hosts_unconfirmed
     }

@@ -1,4 +1,4 @@
-//! What a problem is about, to tell whether it is still the same one.
+//! Identity of a problem, for comparison between applies.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use tortie_model::Family;
 
 use crate::report::{DataplaneProblem, word};
 
-/// What is wrong with which object, without counters, times and what programs print: as long as a problem lasts, its
-/// identity stays the same while its text may change.
+/// The defect and its object, without counters, times and output of programs. The identity stays
+/// the same for as long as the problem lasts, while its text may change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProblemIdentity {
     kind: &'static str,
@@ -21,13 +21,13 @@ impl ProblemIdentity {
         Self { kind, object: object.to_string() }
     }
 
-    /// What is wrong.
+    /// Returns the defect.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         self.kind
     }
 
-    /// With which object.
+    /// Returns the object that has the defect.
     #[must_use]
     pub fn object(&self) -> &str {
         &self.object
@@ -41,7 +41,7 @@ impl fmt::Display for ProblemIdentity {
 }
 
 impl DataplaneProblem {
-    /// What the problem is about.
+    /// Returns the identity of the problem.
     #[must_use]
     pub fn identity(&self) -> ProblemIdentity {
         let (kind, object) = match self {
@@ -93,7 +93,7 @@ impl DataplaneProblem {
             Self::FdbEntry { entry, .. } => {
                 ("forwarding entry cannot be changed", format!("{} on interface {}", entry.mac, entry.interface))
             }
-            Self::Conntrack { address, .. } => ("connections cannot be forgotten", address.to_string()),
+            Self::Conntrack { address, .. } => ("conntrack entries cannot be deleted", address.to_string()),
             Self::BridgesNotFiltered(family) => ("bridges without policy", family.to_string()),
             Self::Bandwidth { interface, .. } => ("bandwidth not limited as wanted", interface.to_string()),
             Self::Places(_) => ("workloads cannot be looked for", String::new()),

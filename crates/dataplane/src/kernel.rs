@@ -1,4 +1,4 @@
-//! The kernel of a node as small traits, one for each subsystem.
+//! Traits for the kernel of a node, one for each subsystem.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -64,27 +64,27 @@ use crate::wireguard_device::{WireguardChange, WireguardDevice};
 /// }
 /// ```
 pub trait Kernel: Netfilter {
-    /// Sysctls, if this kernel has them.
+    /// Returns the sysctls, if this kernel has them.
     fn sysctls(&mut self) -> Option<&mut dyn Sysctls> {
         None
     }
 
-    /// Connection tracking, if this kernel has it; a kernel with routing does.
+    /// Returns connection tracking, if this kernel has it; a kernel with routing does.
     fn conntrack(&mut self) -> Option<&mut dyn Conntrack> {
         self.routing().map(|routing| routing as &mut dyn Conntrack)
     }
 
-    /// Routes and routing rules, if this kernel has them.
+    /// Returns routes and routing rules, if this kernel has them.
     fn routing(&mut self) -> Option<&mut dyn Routing> {
         None
     }
 
-    /// Devices, if this kernel has them.
+    /// Returns devices, if this kernel has them.
     fn links(&mut self) -> Option<&mut dyn Links> {
         None
     }
 
-    /// Neighbour entries, if this kernel has them.
+    /// Returns neighbour entries, if this kernel has them.
     fn neighbours(&mut self) -> Option<&mut dyn Neighbours> {
         None
     }
@@ -107,7 +107,7 @@ pub enum Subsystem {
 }
 
 impl Subsystem {
-    /// Whether a kernel has it.
+    /// Reports whether a kernel has the subsystem.
     pub(crate) fn is_in(self, kernel: &mut dyn Kernel) -> bool {
         match self {
             Self::Sysctls => kernel.sysctls().is_some(),
@@ -131,16 +131,16 @@ impl fmt::Display for Subsystem {
     }
 }
 
-/// The clock by which kernel calls take time, and the order to stop. Every subsystem has it.
+/// Clock of the kernel calls, and the request to stop. Every subsystem has it.
 pub trait Clock {
-    /// The time since a fixed moment; never runs backwards.
+    /// Returns the time since a fixed moment; never runs backwards.
     fn now(&mut self) -> Duration;
 
-    /// Lets time pass; less of it if [`is_stopping`](Self::is_stopping) becomes true.
+    /// Sleeps; ends early if [`is_stopping`](Self::is_stopping) becomes true.
     fn sleep(&mut self, duration: Duration);
 
-    /// Whether this process is stopping. The dataplane then begins no further step; finished steps leave a consistent
-    /// state.
+    /// Reports whether this process is stopping. The dataplane then begins no further step;
+    /// finished steps leave a consistent state.
     fn is_stopping(&mut self) -> bool {
         false
     }
@@ -148,22 +148,24 @@ pub trait Clock {
 
 /// Tables and IP sets: the iptables and ipset programs, and nftables transactions.
 pub trait Netfilter: Clock {
-    /// Runs all commands, side by side if possible, and returns their outcomes in the same order. A missing outcome counts as
-    /// a program that could not be run.
+    /// Runs all commands, concurrently if possible, and returns their outcomes in the same order. A
+    /// missing outcome counts as a program that could not be run.
     fn run(&mut self, commands: Vec<Command>) -> Vec<Outcome>;
 
-    /// The generation of the nftables ruleset: the number of transactions committed in this namespace by any process, modulo
-    /// 2^32. `None` if the kernel does not report it; the dataplane then reads more than necessary.
+    /// Returns the generation of the nftables ruleset: the number of transactions committed in this
+    /// namespace by any process, modulo 2^32. `None` if the kernel does not report it; the
+    /// dataplane then reads more than necessary.
     fn ruleset_generation(&mut self) -> Option<u32>;
 
-    /// The objects of an nftables table; `None` if the table does not exist.
+    /// Returns the objects of an nftables table; `None` if the table does not exist.
     ///
     /// # Errors
     /// If it cannot be read. Only called if [`DataplaneConfig::nftables`](crate::DataplaneConfig) or
     /// [`DataplaneConfig::arp`](crate::DataplaneConfig) enables it.
     fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError>;
 
-    /// The rules of an nftables table with their counters, and perhaps more; `None` if there are none.
+    /// Returns the rules of an nftables table with their counters, and perhaps other objects;
+    /// `None` if the table does not exist.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -180,16 +182,16 @@ pub trait Netfilter: Clock {
 
 /// Sysctls below `/proc/sys`.
 pub trait Sysctls: Clock {
-    /// The value of a sysctl, without the line end.
+    /// Returns the value of a sysctl, without the line end.
     ///
     /// # Errors
-    /// If it cannot be read; [`KernelError::NotFound`] if there is none of that name.
+    /// If it cannot be read; [`KernelError::NotFound`] if it does not exist.
     fn read_sysctl(&mut self, path: &SysctlPath) -> Result<String, KernelError>;
 
     /// Writes an existing sysctl.
     ///
     /// # Errors
-    /// If it cannot be written; [`KernelError::NotFound`] if there is none of that name.
+    /// If it cannot be written; [`KernelError::NotFound`] if it does not exist.
     fn write_sysctl(&mut self, path: &SysctlPath, value: &str) -> Result<(), KernelError>;
 }
 
@@ -201,8 +203,9 @@ pub trait Conntrack: Clock {
     /// If that fails. An address without connections is no error.
     fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError>;
 
-    /// Addresses for which [`mark_flush`](Self::mark_flush) was called last with `true`, also by a process that has ended.
-    /// The marks last as long as the connections do: until the network namespace goes.
+    /// Returns the addresses for which [`mark_flush`](Self::mark_flush) was called last with
+    /// `true`, also by a process that has ended. The marks last as long as the connections do:
+    /// until the network namespace is deleted.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -215,33 +218,34 @@ pub trait Conntrack: Clock {
     fn mark_flush(&mut self, address: IpAddr, is_pending: bool) -> Result<(), KernelError>;
 }
 
-/// Routes and routing rules. An address that changes hands must lose its old connections, so routing comes with connection
-/// tracking.
+/// Routes and routing rules. An address that moves to another endpoint must lose its old
+/// connections, so routing comes with connection tracking.
 pub trait Routing: Conntrack {
-    /// All routes of a table of a family, of every type and protocol.
+    /// Returns all routes of a table of a family, of every type and protocol.
     ///
     /// # Errors
     /// If the table cannot be read. A family or table that the kernel does not have has no routes.
     fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError>;
 
-    /// The routes of a table of a family that leave by one interface. It should cost no more than these.
+    /// Returns the routes of a table of a family that leave by one interface. The cost should
+    /// depend on their number only.
     ///
     /// # Errors
     /// If they cannot be read. A family that the kernel lacks, and a missing interface, have none.
     fn routes_of(&mut self, family: Family, table: RouteTableIndex, interface: u32) -> Result<Vec<Route>, KernelError>;
 
-    /// Changes routes in a table, in this order, and returns the outcome of each; a missing outcome counts as a failure. A
-    /// change that fails does not stop those behind it. [`KernelError::NotFound`] stands for a missing route or
-    /// interface.
+    /// Changes routes in a table, in this order, and returns the outcome of each; a missing outcome
+    /// counts as a failure. A failed change does not stop those behind it.
+    /// [`KernelError::NotFound`] stands for a missing route or interface.
     fn change_routes(&mut self, table: RouteTableIndex, changes: &[RouteChange]) -> Vec<Result<(), KernelError>>;
 
-    /// The routing rules of a family that lead to a table.
+    /// Returns the routing rules of a family that lead to a table.
     ///
     /// # Errors
     /// If they cannot be read. A family that the kernel does not have has none.
     fn routing_rules(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<RoutingRule>, KernelError>;
 
-    /// Makes or removes a routing rule.
+    /// Adds or removes a routing rule.
     ///
     /// # Errors
     /// If the kernel refuses; [`KernelError::NotFound`] for the removal of a missing one, [`KernelError::Exists`] for
@@ -251,16 +255,16 @@ pub trait Routing: Conntrack {
 
 /// Devices: their addresses, queueing disciplines, offloads and threads, and those of `WireGuard`.
 pub trait Links: Clock {
-    /// The device of this name; `None` if there is none.
+    /// Returns the device of this name; `None` if it does not exist.
     ///
     /// # Errors
     /// If it cannot be read.
     fn device(&mut self, name: &str) -> Result<Option<Device>, KernelError>;
 
-    /// The addresses of a device in a family, with their prefix lengths.
+    /// Returns the addresses of a device in a family, with their prefix lengths.
     ///
     /// # Errors
-    /// If they cannot be read. A device that is not there has none.
+    /// If they cannot be read. A missing device has none.
     fn addresses(&mut self, interface: u32, family: Family) -> Result<Vec<Cidr>, KernelError>;
 
     /// Changes a device or its addresses.
@@ -270,20 +274,22 @@ pub trait Links: Clock {
     /// [`KernelError::Exists`] for an addition of an existing one.
     fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError>;
 
-    /// Has checksums of packets that are sent computed before the device with this index and name gets them; does nothing if
-    /// they are already.
+    /// Has checksums computed before packets reach the device with this index and name; does
+    /// nothing if they are already.
     ///
     /// # Errors
     /// If that fails. Only called if [`TunnelsConfig::checksum_offload_broken`](crate::TunnelsConfig) is set.
     fn disable_checksum_offload(&mut self, interface: u32, name: InterfaceName) -> Result<(), KernelError>;
 
-    /// Has the packets that a device receives handled by dedicated threads (`/sys/class/net/*/threaded`), or not.
+    /// Enables or disables threaded NAPI, which processes received packets of a device in dedicated
+    /// threads (`/sys/class/net/*/threaded`).
     ///
     /// # Errors
-    /// If the kernel refuses; [`KernelError::NotFound`] if it knows of no such threads, or of no such device.
+    /// If the kernel refuses; [`KernelError::NotFound`] if it does not support this, or if the
+    /// device does not exist.
     fn set_threaded(&mut self, device: InterfaceName, is_threaded: bool) -> Result<(), KernelError>;
 
-    /// All queueing disciplines.
+    /// Returns all queueing disciplines.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -295,36 +301,38 @@ pub trait Links: Clock {
     /// If the kernel refuses; [`KernelError::NotFound`] for the removal of a missing one.
     fn change_qdisc(&mut self, change: &QdiscChange) -> Result<(), KernelError>;
 
-    /// The interfaces to which the filters of an interface's ingress qdisc redirect packets, by index; `None` for a filter
-    /// that does something else.
+    /// Returns the interfaces to which the filters of an interface's ingress qdisc redirect
+    /// packets, by index; `None` for a filter that does something else.
     ///
     /// # Errors
     /// If they cannot be read.
     fn redirections(&mut self, interface: u32) -> Result<Vec<Option<u32>>, KernelError>;
 
-    /// The `WireGuard` device with this index.
+    /// Returns the `WireGuard` device with this index.
     ///
     /// # Errors
-    /// If it cannot be read; [`KernelError::NotFound`] if there is none, [`KernelError::Unsupported`] if there is no
-    /// `WireGuard`.
+    /// If it cannot be read; [`KernelError::NotFound`] if it does not exist,
+    /// [`KernelError::Unsupported`] if the kernel does not support `WireGuard`.
     fn wireguard(&mut self, interface: u32) -> Result<WireguardDevice, KernelError>;
 
-    /// Changes a `WireGuard` device. If that fails, some of it may have been done.
+    /// Changes a `WireGuard` device. After an error, a part of the change may be in effect.
     ///
     /// # Errors
     /// If the kernel refuses.
     fn change_wireguard(&mut self, interface: u32, change: &WireguardChange) -> Result<(), KernelError>;
 }
 
-/// Neighbour entries and forwarding entries, requests answered for others, and the interfaces behind which addresses are.
+/// Neighbour and forwarding entries, proxied addresses, and the interfaces behind which addresses
+/// are.
 pub trait Neighbours: Clock {
-    /// All permanent neighbour entries of a family: ARP or neighbour discovery.
+    /// Returns all permanent neighbour entries of a family: ARP or neighbour discovery.
     ///
     /// # Errors
     /// If they cannot be read. A family that the kernel does not have has none.
     fn permanent_neighbours(&mut self, family: Family) -> Result<Vec<Neighbour>, KernelError>;
 
-    /// The permanent forwarding entries of a device, but those that multicast and unknown frames take.
+    /// Returns the permanent forwarding entries of a device, except those for multicast and unknown
+    /// frames.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -334,27 +342,29 @@ pub trait Neighbours: Clock {
     /// failure. [`KernelError::NotFound`] stands for a missing entry or interface.
     fn change_neighbours(&mut self, changes: &[NeighbourChange]) -> Vec<Result<(), KernelError>>;
 
-    /// The addresses of a family for which requests are answered because of
-    /// [`change_proxy_neighbours`](Self::change_proxy_neighbours). Those for which other processes have the kernel answer, or
-    /// for which an earlier process answered, are not among them.
+    /// Returns the addresses of a family for which requests are answered because of
+    /// [`change_proxy_neighbours`](Self::change_proxy_neighbours). Those for which other processes
+    /// have the kernel answer, or for which an earlier process answered, are not among them.
     ///
     /// # Errors
     /// If they cannot be listed.
     fn proxy_neighbours(&mut self, family: Family) -> Result<Vec<ProxyNeighbour>, KernelError>;
 
-    /// Answers requests for addresses of others, by ARP or neighbour discovery, with the Ethernet address of the interface by
-    /// which they come, until this process ends or removes them. Returns the outcome of each; a missing outcome counts as a
-    /// failure. [`KernelError::NotFound`] stands for a missing address or interface.
+    /// Starts or stops answering ARP or neighbour discovery requests for addresses of other hosts,
+    /// with the MAC address of the interface by which they come. Answers end with this process.
+    /// Returns the outcome of each change; a missing outcome counts as a failure.
+    /// [`KernelError::NotFound`] stands for a missing address or interface.
     fn change_proxy_neighbours(&mut self, changes: &[ProxyNeighbourChange]) -> Vec<Result<(), KernelError>>;
 
     /// Announces these addresses behind the interfaces, and returns the outcome of each; a missing outcome counts as a failure.
     /// [`KernelError::NotFound`] stands for a missing interface.
     fn announce(&mut self, neighbours: &[ProxyNeighbour]) -> Vec<Result<(), KernelError>>;
 
-    /// The places of these addresses on this node: the interface that leads to each, and its port behind which the address is
-    /// if that is a bridge. Each comes with its place found before, which holds for as long as its interface leads to the
-    /// address and its port belongs to the bridge. `None` for an address that is not directly behind an interface of this
-    /// node, or not known to be; then the kernel is made to find out.
+    /// Returns the places of these addresses on this node: the interface that leads to each, and,
+    /// if that is a bridge, the port behind which the address is. Each address comes with its last
+    /// known place, which holds for as long as its interface leads to the address and its port
+    /// belongs to the bridge. `None` for an address that is not directly behind an interface of
+    /// this node, or not known to be; the implementation then has the kernel look for it.
     ///
     /// # Errors
     /// If they cannot be determined. Only called where workloads are identified by address.
@@ -366,7 +376,7 @@ pub trait Neighbours: Clock {
 
 /// A kernel that measures the duration of its calls.
 pub trait Measured {
-    /// Durations of the calls since this was last called.
+    /// Returns the durations of the calls since it was last called.
     fn take_call_times(&mut self) -> CallTimes;
 }
 

@@ -18,13 +18,13 @@ pub enum KernelError {
     /// The interface is down (`ENETDOWN`).
     #[error("the interface is down")]
     LinkDown,
-    /// Any other error, of the system or in its words.
+    /// Any other error, from the system or as a text.
     #[error(transparent)]
     Failed(Cause),
 }
 
 impl KernelError {
-    /// A change of several of which the kernel's answer is missing.
+    /// Returns the error of a change whose outcome is missing.
     pub(crate) fn no_answer() -> Self {
         Self::Failed("no outcome was reported".into())
     }

@@ -12,7 +12,7 @@ pub enum LinkEvent {
     Up {
         /// Its name.
         name: InterfaceName,
-        /// Its index; another one under the same name is another interface.
+        /// Its index. An interface with the same name and another index is a different interface.
         index: u32,
     },
     /// The interface exists but cannot carry traffic.
@@ -22,16 +22,16 @@ pub enum LinkEvent {
         /// Its index.
         index: u32,
     },
-    /// There is no interface of that name.
+    /// No interface has that name.
     Gone {
         /// The name.
         name: InterfaceName,
     },
-    /// All addresses of the interface; also known while it is down.
+    /// All addresses of the interface; reported even while it is down.
     Addresses {
         /// Its name.
         name: InterfaceName,
-        /// All of them.
+        /// All of its addresses.
         addresses: BTreeSet<IpAddr>,
     },
 }
@@ -43,12 +43,12 @@ pub(crate) struct Link {
     pub(crate) is_up: bool,
 }
 
-/// Whether an interface bears one of the prefixes of workload interfaces.
+/// Reports whether the name of an interface has one of the prefixes of workload interfaces.
 pub(crate) fn is_workload(prefixes: &[InterfaceName], interface: InterfaceName) -> bool {
     prefixes.iter().any(|prefix| interface.as_str().starts_with(prefix.as_str()))
 }
 
-/// All that is known of interfaces.
+/// All known interfaces and their addresses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownLinks {
     links: BTreeMap<InterfaceName, Link>,
@@ -56,7 +56,7 @@ pub(crate) struct KnownLinks {
     names: BTreeMap<u32, InterfaceName>,
 }
 
-/// What an event changed.
+/// Change caused by an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LinkChange {
     /// Index or state.
@@ -113,7 +113,7 @@ impl KnownLinks {
         self.get(name).is_some_and(|link| link.is_up)
     }
 
-    /// The name of the interface with this index.
+    /// Returns the name of the interface with this index.
     pub(crate) fn name(&self, index: u32) -> Option<InterfaceName> {
         self.names.get(&index).copied()
     }
@@ -122,12 +122,12 @@ impl KnownLinks {
         self.links.iter().map(|(name, link)| (*name, *link))
     }
 
-    /// The addresses of an interface; none if they are not known.
+    /// Returns the addresses of an interface; none if they are unknown.
     pub(crate) fn addresses_of(&self, name: InterfaceName) -> BTreeSet<IpAddr> {
         self.addresses.get(&name).cloned().unwrap_or_default()
     }
 
-    /// Interfaces whose addresses are known, up or not.
+    /// Returns the interfaces whose addresses are known, up or not.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = (InterfaceName, &BTreeSet<IpAddr>)> {
         self.addresses.iter().map(|(name, addresses)| (*name, addresses))
     }

@@ -1,4 +1,4 @@
-//! The way to each workload, and how live migrations change it.
+//! Routes and neighbour entries of each workload, and their changes by live migrations.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,12 +15,12 @@ use crate::links::is_workload;
 use crate::managers::live_migrations::MigrationChange;
 use crate::route::{Route, RouteKind, RouteTableIndex};
 
-/// An interface behind which a virtual machine is expected to announce itself, by a reverse ARP request or by a gratuitous
-/// ARP packet. One announcement is enough.
+/// Interface behind which a virtual machine is expected to announce itself, by a reverse ARP
+/// request or a gratuitous ARP packet. One announcement is enough.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct AnnouncementWatch {
-    /// What the announcement is to be reported by.
+    /// Number to pass to [`Dataplane::on_announcement`].
     pub number: u64,
     /// The index of the interface.
     pub index: u32,
@@ -29,7 +29,7 @@ pub struct AnnouncementWatch {
 }
 
 impl AnnouncementWatch {
-    /// A watch of an interface.
+    /// Returns a watch of an interface.
     #[must_use]
     pub fn new(number: u64, index: u32, interface: InterfaceName) -> Self {
         Self { number, index, interface }
@@ -37,7 +37,8 @@ impl AnnouncementWatch {
 }
 
 impl Dataplane {
-    /// Where announcements of virtual machines are expected. Changes with what is desired, and with interfaces.
+    /// Returns the interfaces on which announcements of virtual machines are expected. They change
+    /// with the desired state and with interfaces.
     pub fn announcement_watches(&self) -> impl Iterator<Item = AnnouncementWatch> {
         self.managers.migrations.awaited().filter_map(|(id, number)| {
             let interface = self.managers.workloads.interface(id)?;
@@ -46,18 +47,19 @@ impl Dataplane {
         })
     }
 
-    /// What one of [`announcement_watches`](Self::announcement_watches) waited for has come. Cheap.
+    /// Notes the announcement that one of [`announcement_watches`](Self::announcement_watches)
+    /// waited for. Cheap.
     pub fn on_announcement(&mut self, number: u64) {
         self.timers.dirty = true;
         self.managers.migrations.on_announcement(number);
     }
 
-    /// The changes of live migrations since this was last asked, in order.
+    /// Returns the changes of live migrations since the last call, in order.
     pub fn take_migrations(&mut self) -> Vec<MigrationChange> {
         self.managers.migrations.take_changes()
     }
 
-    /// Has migrations go on whose time has come.
+    /// Advances migrations whose timer has run out.
     pub(crate) fn advance_migrations(&mut self, kernel: &mut dyn Kernel) {
         let now = kernel.now();
         self.managers.migrations.advance(now, self.config.routes.migration_convergence);
@@ -68,8 +70,8 @@ impl Dataplane {
         }
     }
 
-    /// Finds virtual machines that had announced themselves to an earlier process: its routes are there, with the metric
-    /// that they have only then.
+    /// Finds virtual machines that announced themselves to an earlier process: only they have
+    /// routes of that process with the elevated metric.
     fn seek_live(&mut self, kernel: &mut dyn Routing) {
         let config = &self.config.routes;
         let mut live = Vec::new();
@@ -86,7 +88,7 @@ impl Dataplane {
                         && target.protocol == config.protocol
                         && wanted.contains(&key.destination)
                 };
-                // Whatever cannot be read is as good as not there: then the announcement is waited for.
+                // Unreadable routes count as missing: the announcement is then awaited.
                 let routes = kernel.routes_of(*family, RouteTableIndex::MAIN, watch.index).unwrap_or_default();
                 routes.iter().any(proves)
             });
@@ -95,12 +97,12 @@ impl Dataplane {
         live.into_iter().for_each(|number| self.managers.migrations.on_announcement(number));
     }
 
-    /// How long no migration goes on by itself.
+    /// Returns the time until a migration advances by timer.
     pub(crate) fn next_migration(&self, now: Duration) -> Option<Duration> {
         self.managers.migrations.next(now)
     }
 
-    /// Brings the ways to virtual machines that migrate up to date.
+    /// Updates routes and neighbour entries of virtual machines whose migration advanced.
     pub(crate) fn complete_migrations(&mut self) {
         for id in self.managers.migrations.take_dirty() {
             let interface = self.managers.workloads.interface(&id);
@@ -113,7 +115,7 @@ impl Dataplane {
         }
     }
 
-    /// Brings the way to whoever has a workload interface up to date.
+    /// Updates routes and neighbour entries of the endpoint that owns a workload interface.
     pub(crate) fn complete_way(&mut self, interface: InterfaceName) {
         if self.managers.places.is_used() || !is_workload(&self.config.rules.workload_prefixes, interface) {
             return;
@@ -130,14 +132,14 @@ impl Dataplane {
         self.ways.neighbours.set(interface, entries);
     }
 
-    /// What a workload is reached at.
+    /// Returns the networks and floating addresses of a workload.
     fn destinations(&self, state: &WorkloadEndpointState) -> Vec<Cidr> {
         let floating = self.managers.floating.external(state).map(Cidr::host);
         state.endpoint.nets().chain(floating).collect()
     }
 }
 
-/// The static ARP entries of a workload: its own addresses at its own Ethernet address.
+/// Returns the static ARP entries of a workload: its own addresses with its own MAC address.
 fn static_entries(state: &WorkloadEndpointState) -> BTreeMap<IpAddr, Mac> {
     let Some(mac) = state.endpoint.mac else { return BTreeMap::new() };
     let addresses = state.endpoint.ipv4_nets.iter().filter(|net| net.is_host());

@@ -10,7 +10,7 @@ use crate::managers::overlay::Overlay;
 use crate::report::DataplaneProblem;
 
 impl Dataplane {
-    /// A problem for each subsystem that this kernel lacks although something needs it.
+    /// Returns a problem for each subsystem that this kernel lacks although a feature needs it.
     pub(crate) fn missing_subsystems(&self, kernel: &mut dyn Kernel) -> Vec<DataplaneProblem> {
         let mut needs: BTreeMap<Subsystem, BTreeSet<&'static str>> = BTreeMap::new();
         for (feature, subsystems) in self.features() {
@@ -27,7 +27,8 @@ impl Dataplane {
             .collect()
     }
 
-    /// Whether this kernel has all subsystems that lead packets to workloads, as far as these are ours to program.
+    /// Reports whether this kernel has all subsystems that lead packets to workloads, as far as the
+    /// dataplane programs them.
     pub(crate) fn can_reach_workloads(&self, kernel: &mut dyn Kernel) -> bool {
         self.route_needs().iter().all(|subsystem| subsystem.is_in(kernel))
     }
@@ -36,17 +37,17 @@ impl Dataplane {
         if !self.config.routes.enabled {
             &[]
         } else if self.managers.places.is_used() {
-            // Those of workloads are not ours.
+            // Another program owns the routes to workloads.
             &[Subsystem::Routing]
         } else if self.config.families.contains(&Family::V4) {
-            // With static ARP entries.
+            // IPv4 also has static ARP entries.
             &[Subsystem::Routing, Subsystem::Neighbours, Subsystem::Sysctls]
         } else {
             &[Subsystem::Routing, Subsystem::Sysctls]
         }
     }
 
-    /// Features in use, with the subsystems that each needs.
+    /// Returns the features in use, with the subsystems that each needs.
     fn features(&self) -> Vec<(&'static str, &'static [Subsystem])> {
         let mut features = vec![("routes", self.route_needs())];
         let mut add = |feature, is_used: bool, subsystems| {
@@ -56,11 +57,11 @@ impl Dataplane {
         };
         let tunnels = &[Subsystem::Links, Subsystem::Neighbours, Subsystem::Routing];
         add("tunnels", self.ways.overlays.iter().any(Overlay::has_tunnels), tunnels);
-        add("limits of bandwidth", self.ways.bandwidth.is_wanted(), &[Subsystem::Links]);
+        add("bandwidth limits", self.ways.bandwidth.is_wanted(), &[Subsystem::Links]);
         let answers = !self.ways.proxy_neighbours.is_empty();
         add("local reachability", answers, &[Subsystem::Links, Subsystem::Neighbours]);
         let by_address = &[Subsystem::Neighbours, Subsystem::Conntrack];
-        add("workloads told apart by address", self.managers.places.is_used(), by_address);
+        add("workloads identified by address", self.managers.places.is_used(), by_address);
         add("IP forwarding", self.config.ip_forwarding, &[Subsystem::Sysctls]);
         features.extend(self.ways.wireguards.iter().map(|wireguard| ("WireGuard", wireguard.needs())));
         features

@@ -1,4 +1,4 @@
-//! Neighbours, addresses answered for, and places of addresses, as data.
+//! Types of neighbours, proxied addresses, and places of addresses.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ pub enum NeighbourChange {
     Set(Neighbour),
     /// Remove the neighbour entry of this interface and address.
     Delete(Neighbour),
-    /// Set a permanent forwarding entry; it replaces any entry of this device and Ethernet address.
+    /// Set a permanent forwarding entry; it replaces any entry of this device and MAC address.
     SetFdb(FdbEntry),
     /// Remove this forwarding entry.
     DeleteFdb(FdbEntry),
@@ -27,7 +27,7 @@ pub struct Neighbour {
     pub interface: u32,
     /// The neighbour's address.
     pub address: IpAddr,
-    /// Its Ethernet address.
+    /// The neighbour's MAC address.
     pub mac: Mac,
 }
 
@@ -41,13 +41,13 @@ pub struct ProxyNeighbour {
     pub address: IpAddr,
 }
 
-/// A change of the addresses that this node answers for.
+/// A change of the addresses for which this node answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums, reason = "implementers of a kernel must handle every variant")]
 pub enum ProxyNeighbourChange {
-    /// Answer for it from now on.
+    /// Start to answer requests for the address.
     Add(ProxyNeighbour),
-    /// Answer no more.
+    /// Stop answering requests for the address.
     Remove(ProxyNeighbour),
 }
 

@@ -1,4 +1,5 @@
-//! Static ARP entries of workloads: their addresses are known, so nobody has to ask, and nobody can pretend.
+//! Static ARP entries of workloads: their addresses are known, so the node needs no ARP requests,
+//! and workloads cannot spoof replies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,8 +15,8 @@ use crate::links::KnownLinks;
 use crate::neighbour::{Neighbour, NeighbourChange};
 use crate::report::DataplaneProblem;
 
-/// The permanent IPv4 neighbour entries on workload interfaces. Entries that are not wanted are left alone: they go with
-/// their interface.
+/// Permanent IPv4 neighbour entries on workload interfaces. Unwanted entries are left alone: they
+/// vanish with their interface.
 #[derive(Debug)]
 pub(crate) struct StaticNeighbours {
     enabled: bool,
@@ -40,7 +41,7 @@ impl StaticNeighbours {
         }
     }
 
-    /// Wants exactly these entries on an interface.
+    /// Sets the entries of an interface to exactly these.
     pub(crate) fn set(&mut self, interface: InterfaceName, entries: BTreeMap<IpAddr, Mac>) {
         if !self.enabled || self.wanted.get(&interface).is_some_and(|old| *old == entries) {
             return;
@@ -53,7 +54,7 @@ impl StaticNeighbours {
         self.dirty.insert(interface);
     }
 
-    /// An interface came, went, or changed its state.
+    /// Notes that an interface appeared, disappeared or changed its state.
     pub(crate) fn on_link(&mut self, interface: InterfaceName) {
         if self.wanted.contains_key(&interface) {
             self.dirty.insert(interface);
@@ -61,22 +62,22 @@ impl StaticNeighbours {
         }
     }
 
-    /// What is in the kernel may have been changed by others.
+    /// Has the kernel's entries read again, because other processes may have changed them.
     pub(crate) fn refresh(&mut self) {
         self.must_read = true;
     }
 
-    /// The kernel has no neighbour entries.
+    /// Drops pending work, because the kernel has no neighbour entries.
     pub(crate) fn leave(&mut self) {
         self.dirty.clear();
     }
 
-    /// When something has to be done although nothing changes.
+    /// Returns the time until the next retry.
     pub(crate) fn next(&self, now: Duration, retry_interval: Duration) -> Option<Duration> {
         self.retry_at.map(|failed| (failed + retry_interval).saturating_sub(now))
     }
 
-    /// Sets nothing on the interfaces in `held`.
+    /// Writes missing and deviating entries, except on the interfaces in `held`.
     pub(crate) fn apply(
         &mut self,
         kernel: &mut dyn Neighbours,
@@ -124,7 +125,7 @@ impl StaticNeighbours {
                 Ok(()) => self.entries.confirm_written(&(neighbour.interface, neighbour.address)),
                 Err(error) => {
                     failed = true;
-                    // A missing interface: the news will come.
+                    // The interface is missing or down; a link event follows.
                     if !matches!(error, KernelError::NotFound | KernelError::LinkDown) {
                         problems.push(DataplaneProblem::Neighbour { neighbour, error });
                     }

@@ -1,4 +1,4 @@
-//! The tables and IP sets of all families, as managers edit them.
+//! Tables and IP sets of all families, as edited by the managers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -19,35 +19,36 @@ use crate::config::{DataplaneConfig, IptablesConfig};
 use crate::set_defects::{SetDefect, SetDefects};
 use crate::stand_ins::HostStandIns;
 
-/// What is wanted of the kernel besides routes and sysctls.
+/// Desired state of the kernel, except routes and sysctls.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) families: Vec<FamilyOutput>,
-    /// Tables of implementations that are not in use any more.
+    /// Tables of implementations that are no longer in use.
     pub(crate) sweeps: Vec<(Family, Reconciler)>,
-    /// Which answers to ARP requests the node does not give.
+    /// Table of the ARP replies that the node suppresses.
     pub(crate) arp: Option<NftablesTable>,
     max_set_size: u32,
 }
 
-/// The part of one family.
+/// The desired state of one family.
 #[derive(Debug)]
 pub(crate) struct FamilyOutput {
     pub(crate) family: Family,
     pub(crate) tables: Vec<Reconciler>,
     pub(crate) ip_sets: IpSets,
-    /// In place of the tables and IP sets, of which there are none then.
+    /// Replaces `tables` and `ip_sets`, which are then empty.
     pub(crate) nftables: Option<NftablesTable>,
     host_stand_ins: HostStandIns,
     needs: Option<Needs>,
 }
 
-/// What tables are needed for where they do not enforce policy: nothing leads to our chains of the others.
+/// Uses of the tables where eBPF programs enforce policy. Kernel chains lead to our chains only in
+/// tables that are needed.
 #[derive(Debug, Default)]
 struct Needs {
-    /// The chains of each table that do more than lead to others.
+    /// Chains of each table that do more than lead to other chains.
     active: BTreeSet<(Table, ChainName)>,
-    /// Those that refer to sets.
+    /// Chains of each table that refer to sets.
     with_sets: BTreeSet<(Table, ChainName)>,
     hooks: Vec<Hook>,
     hooked: BTreeSet<Table>,
@@ -91,7 +92,7 @@ impl Output {
         }
     }
 
-    /// Defines a chain in these tables of every family.
+    /// Defines a chain in these tables of each family.
     pub(crate) fn update_chain(&mut self, tables: &[Table], chain: &Arc<Chain>) {
         for output in &mut self.families {
             output.update_chain(tables, chain);
@@ -104,21 +105,23 @@ impl Output {
         }
     }
 
-    /// Has the verdict maps of nftables say this of a workload's interface.
+    /// Sets the verdicts of a workload's interface in these nftables verdict maps; `None` removes
+    /// one.
     pub(crate) fn lead_to_workload(&mut self, interface: InterfaceName, maps: &[(ChainName, Option<MapVerdict>)]) {
         for (map, verdict) in maps {
             self.lead(Table::Filter, *map, MapKey::Interface(interface), *verdict);
         }
     }
 
-    /// Has a verdict map of nftables give a verdict, or none any more.
+    /// Sets the verdict of a key in an nftables verdict map; `None` removes it.
     pub(crate) fn lead(&mut self, table: Table, map: ChainName, key: MapKey, verdict: Option<MapVerdict>) {
         for nftables in self.families.iter_mut().filter_map(|output| output.nftables.as_mut()) {
             nftables.lead(table, map, key, verdict);
         }
     }
 
-    /// Has the node not tell a workload where its own addresses are, or not any more.
+    /// Suppresses the node's ARP replies to a workload for these addresses, which are the
+    /// workload's own; none if empty.
     pub(crate) fn set_own_addresses(&mut self, interface: InterfaceName, addresses: &[Ipv4Addr]) {
         let Some(table) = &mut self.arp else { return };
         let chain = endpoint_chain(EndpointChain::Arp, interface.as_str());
@@ -132,14 +135,15 @@ impl Output {
         }
     }
 
-    /// What takes the chain's place should the kernel refuse it.
+    /// Sets the stand-in that replaces the chain if the kernel refuses it.
     pub(crate) fn set_stand_in(&mut self, tables: &[Table], chain: ChainName, stand_in: &StandIn) {
         for output in &mut self.families {
             output.set_stand_in(tables, chain, stand_in);
         }
     }
 
-    /// The same for a chain in the path of the host's own packets, in the direction of a failsafe chain.
+    /// Sets the stand-in of a chain in the path of the host's own packets, in the direction of a
+    /// failsafe chain.
     pub(crate) fn set_host_stand_in(&mut self, table: Table, chain: ChainName, failsafe: ChainName) {
         for output in &mut self.families {
             let stand_in = output.host_stand_ins.get(table, failsafe);
@@ -147,8 +151,8 @@ impl Output {
         }
     }
 
-    /// The sets of which the kernel holds only as many members as fit in, and those that it does not hold as they should
-    /// be by what each family reports.
+    /// Returns the sets that are truncated to the maximum size, and those that a report names as
+    /// defective.
     pub(crate) fn set_defects(&self, reports: &[Report]) -> SetDefects {
         let mut defects = SetDefects::new();
         for output in &self.families {
@@ -167,7 +171,7 @@ impl Output {
         defects
     }
 
-    /// Has the kernel try again what it refused for want of a set.
+    /// Retries chains that the kernel refused because of a missing set.
     pub(crate) fn on_set_available(&mut self, family: Family, id: &IpSetId) {
         let Ok(name) = ip_set_name(family, id) else { return };
         for output in self.families.iter_mut().filter(|output| output.family == family) {
@@ -179,7 +183,7 @@ impl Output {
         SetSpec::new(set_type).with_max_elements(self.max_set_size)
     }
 
-    /// Wants a set with these members; each family takes its own.
+    /// Defines a set with these members; each family takes those of its IP version.
     pub(crate) fn replace_set(
         &mut self,
         id: &IpSetId,
@@ -187,12 +191,12 @@ impl Output {
         members: &[Member],
     ) -> Result<(), UpdateError> {
         let spec = self.set_spec(set_type);
-        // What one family does not take must not keep it from the other.
+        // An error in one family must not keep the set from the other.
         let results = self.families.iter_mut().map(|family| family.replace_set(id, spec, members));
         first_error(results)
     }
 
-    /// Wants some members more and some less.
+    /// Adds members to a set and removes others.
     pub(crate) fn edit_set(&mut self, id: &IpSetId, added: &[Member], removed: &[Member]) -> Result<(), UpdateError> {
         let results = self.families.iter_mut().map(|family| {
             if let Some(table) = &mut family.nftables {
@@ -222,7 +226,7 @@ impl FamilyOutput {
         }
     }
 
-    /// Wants a set with these members; the other family's are passed over.
+    /// Defines a set with these members; those of the other family are ignored.
     pub(crate) fn replace_set(&mut self, id: &IpSetId, spec: SetSpec, members: &[Member]) -> Result<(), UpdateError> {
         match &mut self.nftables {
             Some(table) => {
@@ -234,7 +238,7 @@ impl FamilyOutput {
         }
     }
 
-    /// Does not want a set any more; one that was never accepted is not there.
+    /// Removes a set. A set that was never accepted does not exist, so errors are ignored.
     pub(crate) fn remove_set(&mut self, id: &IpSetId) {
         match (&mut self.nftables, ip_set_name(self.family, id)) {
             (Some(table), Ok(name)) => table.remove_set(name),
@@ -245,7 +249,7 @@ impl FamilyOutput {
         }
     }
 
-    /// The members that a set is to have.
+    /// Returns the desired members of a set.
     pub(crate) fn set_members(&self, id: &IpSetId) -> Option<Vec<Member>> {
         match &self.nftables {
             Some(table) => table.set_members(ip_set_name(self.family, id).ok()?),
@@ -278,18 +282,20 @@ impl FamilyOutput {
         }
     }
 
-    /// Whether chains of some table that is needed refer to sets; those that enforce policy do.
+    /// Reports whether chains of a needed table refer to sets. Always true where chains enforce
+    /// policy.
     pub(crate) fn needs_sets(&self) -> bool {
         let of_needed = |needs: &Needs| needs.with_sets.iter().any(|(table, _)| self.needs_table(*table));
         self.needs.as_ref().is_none_or(of_needed)
     }
 
-    /// Whether a table is needed.
+    /// Reports whether a table is needed. Always true where chains enforce policy.
     pub(crate) fn needs_table(&self, table: Table) -> bool {
         self.needs.as_ref().is_none_or(|needs| needs.active.iter().any(|(of, _)| *of == table))
     }
 
-    /// Has the kernel's chains lead to ours in tables that are needed now, and in no others.
+    /// Hooks our chains into the kernel's in tables that are needed now, and unhooks them in all
+    /// others.
     pub(crate) fn complete_needs(&mut self) {
         let Self { tables, needs: Some(needs), .. } = self else { return };
         for reconciler in tables {
@@ -337,7 +343,8 @@ impl FamilyOutput {
         }
     }
 
-    /// Defines the chains that depend on the configuration only, and what leads to them.
+    /// Defines the chains that depend on the configuration only, and the hooks and verdict maps
+    /// that lead to them.
     pub(crate) fn define_fixed(&mut self, renderer: &Renderer) {
         let hooks = renderer.hooks();
         let family = self.family;
@@ -375,7 +382,7 @@ impl FamilyOutput {
         self.update_chain(&[table], &Arc::new(chain));
     }
 
-    /// Defines again what differs between two configurations of those chains.
+    /// Redefines those of these chains that differ between two configurations.
     pub(crate) fn redefine_fixed(&mut self, old: &Renderer, new: &Renderer) {
         let family = self.family;
         for table in Table::ALL {
@@ -390,7 +397,7 @@ impl FamilyOutput {
     }
 }
 
-/// The rules at each end of each of the kernel's chains; whether they are appended.
+/// Returns the rules at each end of each kernel chain. The flag is true for appended rules.
 fn by_place(hooks: &[Hook]) -> BTreeMap<(Table, ChainName, bool), Vec<Rule>> {
     let mut by_place: BTreeMap<_, Vec<Rule>> = BTreeMap::new();
     for hook in hooks {
@@ -415,7 +422,7 @@ fn update_error(error: tortie_nftables::UpdateError, set_type: SetType) -> Updat
     }
 }
 
-/// Goes through to the end even if something failed.
+/// Returns the first error, after all items were evaluated.
 fn first_error<E>(results: impl Iterator<Item = Result<(), E>>) -> Result<(), E> {
     let results: Vec<Result<(), E>> = results.collect();
     results.into_iter().collect()
@@ -445,7 +452,7 @@ fn reconciler(config: &IptablesConfig, table: Table, family: Family) -> Reconcil
     Reconciler::new(config_of_table, config.features)
 }
 
-/// A table from which everything of ours is to be removed.
+/// Returns a reconciler that removes everything of ours from a table.
 pub(crate) fn sweeper(
     table: Table,
     family: Family,

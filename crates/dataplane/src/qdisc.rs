@@ -1,18 +1,18 @@
-//! Queueing disciplines, as the kernel has them.
+//! Queueing disciplines in the kernel.
 
-/// A token bucket filter, in the units of the kernel.
+/// Token bucket filter (`tbf`), in the units of the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "implementers of a kernel construct them")]
 pub struct TokenBucket {
-    /// Bytes a second.
+    /// Rate in bytes a second.
     pub rate: u64,
-    /// The time to send a whole bucket, in ticks of the packet scheduler.
+    /// Burst, as the time to send it at the rate, in ticks of the packet scheduler.
     pub buffer: u32,
-    /// Bytes that may wait.
+    /// Maximum queue length in bytes.
     pub limit: u32,
-    /// Bytes a second while the bucket empties; 0 for any.
+    /// Peak rate in bytes a second, which bounds the burst; 0 for none.
     pub peak_rate: u64,
-    /// Bytes at once at that rate. What is read has another unit.
+    /// Burst at the peak rate, in bytes. The kernel returns it in another unit.
     pub min_burst: u32,
 }
 
@@ -22,45 +22,45 @@ pub struct TokenBucket {
 pub struct Qdisc {
     /// The index of the interface.
     pub interface: u32,
-    /// Whether it is the one through which all packets leave.
+    /// Whether it is the root, through which all packets leave.
     pub is_root: bool,
-    /// What it is.
+    /// Its kind.
     pub kind: QdiscKind,
 }
 
-/// What a queueing discipline is.
+/// Kind of a queueing discipline.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums, reason = "what is of no interest has a variant")]
+#[allow(clippy::exhaustive_enums, reason = "one variant covers all other kinds")]
 pub enum QdiscKind {
-    /// A token bucket filter in our place, `1:` at the root.
+    /// A token bucket filter with our handle, `1:`, at the root.
     Bucket(TokenBucket),
-    /// What filters of incoming packets hang on.
+    /// `ingress`, to which filters of incoming packets are attached.
     Ingress,
-    /// The same for both directions.
+    /// `clsact`, to which filters of both directions are attached.
     Clsact,
-    /// The one that the kernel gives an interface.
+    /// The kernel's default for an interface.
     Default,
-    /// Any other, by the kernel's name for it.
+    /// Any other kind, with the kernel's name for it.
     Other(String),
 }
 
-/// A change of queueing disciplines. Interfaces are named by their indices.
+/// Change of a queueing discipline. Interfaces are given by their indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums, reason = "implementers of a kernel must handle every variant")]
 pub enum QdiscChange {
-    /// Make a token bucket filter the root, or change the one that is there.
+    /// Make a token bucket filter the root, or change the existing one.
     SetBucket(u32, TokenBucket),
-    /// Remove the root.
+    /// Remove the root queueing discipline.
     DeleteRoot(u32),
-    /// Make what filters of incoming packets hang on.
+    /// Add the `ingress` queueing discipline, for filters of incoming packets.
     AddIngress(u32),
-    /// Remove it, with its filters.
+    /// Remove the `ingress` queueing discipline, with its filters.
     DeleteIngress(u32),
-    /// Send all that comes in by one interface out by another.
+    /// Redirect all packets that come in by one interface out by another.
     Redirect {
-        /// Where packets come in.
+        /// Incoming interface.
         from: u32,
-        /// Where they go.
+        /// Outgoing interface.
         to: u32,
     },
 }

@@ -1,4 +1,4 @@
-//! What would be written on a clean node.
+//! Rendering of the desired state for a clean node.
 
 use std::error::Error;
 use std::fmt;
@@ -11,32 +11,35 @@ use tortie_model::{Family, with_causes};
 use crate::dataplane::Dataplane;
 use crate::report::DataplaneProblem;
 
-/// What a node without any of our rules and sets would be given.
+/// Restore input for a node that holds none of our rules and sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rendered {
-    /// What `ipset restore` would read.
+    /// Input of `ipset restore`.
     pub ip_sets: Vec<(Family, String)>,
-    /// What `iptables-restore` or `ip6tables-restore` would read, a text for each table.
+    /// Input of `iptables-restore` or `ip6tables-restore`, one text for each table.
     pub tables: Vec<(Family, Table, String)>,
-    /// What `nft -f` would read, where tables of nftables are in the place of the others.
+    /// Input of `nft -f`, if nftables replaces iptables and IP sets.
     pub nftables: Vec<(Family, String)>,
 }
 
 impl Rendered {
-    /// What `ipset restore` would read for the sets of a family; `None` if the node has no such family.
+    /// Returns the input of `ipset restore` for a family; `None` if the node does not have the
+    /// family.
     #[must_use]
     pub fn ip_sets(&self, family: Family) -> Option<&str> {
         self.ip_sets.iter().find(|(of, _)| *of == family).map(|(_, text)| text.as_str())
     }
 
-    /// What `nft -f` would read for a family; `None` if the node has no such family, or no tables of nftables.
+    /// Returns the input of `nft -f` for a family; `None` if the node does not have the family, or
+    /// does not use nftables.
     #[must_use]
     pub fn nftables(&self, family: Family) -> Option<&str> {
         self.nftables.iter().find(|(of, _)| *of == family).map(|(_, text)| text.as_str())
     }
 
-    /// What `iptables-restore` or `ip6tables-restore` would read for a table; `None` if the node has no such family.
+    /// Returns the input of `iptables-restore` or `ip6tables-restore` for a table; `None` if the
+    /// node does not have the family.
     #[must_use]
     pub fn table(&self, family: Family, table: Table) -> Option<&str> {
         self.tables.iter().find(|(f, t, _)| (*f, *t) == (family, table)).map(|(_, _, text)| text.as_str())
@@ -44,7 +47,7 @@ impl Rendered {
 }
 
 impl fmt::Display for Rendered {
-    /// All of it, each text below a comment that names the program and what it is for.
+    /// Writes all texts, each below a comment with the program and the table or IP version.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (family, text) in &self.ip_sets {
             write!(f, "# ipset restore, IPv{}\n{text}", family.number())?;
@@ -61,8 +64,8 @@ impl fmt::Display for Rendered {
 }
 
 impl Dataplane {
-    /// What a clean node would be given for the desired state so far. Host endpoints that name an interface are
-    /// rendered even if it was not reported.
+    /// Returns the restore input for a clean node and the desired state so far. Host endpoints that
+    /// name an interface are rendered even if the interface was not reported.
     #[must_use]
     pub fn render(mut self) -> Rendered {
         self.assume_interfaces();
@@ -83,8 +86,8 @@ impl Dataplane {
         rendered
     }
 
-    /// Returns the nftables chains of a clean node that are not as wanted, such as those whose layout exceeds the memory budget,
-    /// for the desired state so far.
+    /// Returns the nftables chains that a clean node would not hold as desired, such as those whose
+    /// layout exceeds the memory budget, for the desired state so far.
     #[must_use]
     pub fn chain_problems(mut self) -> Vec<DataplaneProblem> {
         self.assume_interfaces();
@@ -105,7 +108,8 @@ impl Dataplane {
     }
 }
 
-/// Answers like a kernel that has no set of ours and refuses nothing.
+/// Renders sets by answering their plans like a kernel that holds none of our sets and refuses
+/// nothing.
 fn render_sets(sets: &mut IpSets) -> String {
     let mut text = String::new();
     let mut now = Duration::ZERO;
@@ -123,7 +127,7 @@ fn render_sets(sets: &mut IpSets) -> String {
     }
 }
 
-/// A table that its driver refuses as a whole has no text.
+/// Returns an empty text for a table that the reconciler refuses as a whole.
 fn or_empty<T: Default>(rendered: Result<T, impl Error>) -> T {
     rendered.unwrap_or_else(|error| {
         tracing::error!(error = with_causes(&error), "a table cannot be rendered");

@@ -1,4 +1,4 @@
-//! What an apply reports.
+//! Results of an apply.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -20,24 +20,26 @@ use crate::routing_rule::RoutingRule;
 use crate::sysctl_path::SysctlPath;
 use crate::wireguard_device::WireguardKey;
 
-/// What became of an apply.
+/// Result of an apply.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ApplyReport {
-    /// Whether anything was applied. If not, [`waiting_for`](Self::waiting_for) says why; if that is empty as well, the kernel is
-    /// stopping.
+    /// Whether anything was applied. If not, [`waiting_for`](Self::waiting_for) holds the reasons.
+    /// If that is empty as well, the kernel is stopping.
     pub applied: bool,
     /// Reports that must arrive before anything is applied. Empty once they have.
     pub waiting_for: Vec<Awaited>,
-    /// All that is out of sync, those things included that earlier applies reported.
+    /// Everything that is out of sync, including problems that earlier applies reported.
     pub problems: Vec<DataplaneProblem>,
     /// Endpoints whose status changed.
     pub statuses: Vec<StatusChange>,
-    /// Families whose policy is not in force, or not known to be: what is in the kernel may be older, or nothing.
+    /// Families whose policy is not in force, or not known to be. The kernel may hold older policy,
+    /// or none.
     pub unenforced: Vec<Family>,
-    /// This node's keys of `WireGuard` that others should be told; `None` for a family in which it has none any more.
+    /// Changed `WireGuard` public keys of this node, which the caller publishes to other nodes;
+    /// `None` for a family that no longer has one.
     pub wireguard_keys: Vec<(Family, Option<WireguardKey>)>,
-    /// How long from now the next apply is wanted, updates or none; never if `None`.
+    /// Time from now until the next apply is due even without updates; `None` if no timer runs.
     pub next: Option<Duration>,
 }
 
@@ -52,19 +54,19 @@ pub enum Awaited {
 }
 
 impl ApplyReport {
-    /// Nothing was applied.
+    /// Returns the report of an apply that did nothing.
     pub(crate) fn waiting(waiting_for: Vec<Awaited>) -> Self {
         Self { waiting_for, ..Self::default() }
     }
 
-    /// Whether everything that is wanted is in the kernel.
+    /// Reports whether the kernel holds the whole desired state.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.applied && self.problems.is_empty()
     }
 
-    /// Whether policy is in force in all families: no table, and no family's sets, failed as a whole. Single objects may
-    /// have failed; something that denies is in their place.
+    /// Reports whether policy is in force in all families: no table failed as a whole, and no
+    /// family's sets did. Single objects may have failed; a stand-in that denies replaces them.
     #[must_use]
     pub fn enforced(&self) -> bool {
         let whole = |problem: &DataplaneProblem| {
@@ -74,75 +76,76 @@ impl ApplyReport {
     }
 }
 
-/// Something that is out of sync, while everything else is in force. [`identity`](Self::identity) tells whether it is the
-/// same as before.
+/// An object that is out of sync, while everything else is in force. [`identity`](Self::identity)
+/// is equal for two reports of the same problem.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataplaneProblem {
     /// A rule of a policy or profile cannot be expressed.
     #[error("{family}")]
     Rule {
-        /// Where the rule would be.
+        /// Family of the rule.
         family: Family,
-        /// The rule, and what became of it.
+        /// The rule and its treatment.
         #[source]
         problem: RuleProblem,
     },
-    /// A chain is not in the kernel as wanted; something that denies is in its place.
+    /// A chain is not in the kernel as desired; a stand-in that denies replaces it.
     #[error("{}: {family} table {table}", OwnerList(.owners))]
     Chain {
         /// Its family.
         family: Family,
         /// Its table.
         table: Table,
-        /// What is wrong with it.
+        /// The defect.
         #[source]
         problem: tortie_iptables::ChainProblem,
-        /// What the chain is made from; empty for chains that depend on the configuration only.
+        /// Objects that the chain is rendered from; empty for chains that depend on the
+        /// configuration only.
         owners: Vec<Owner>,
     },
-    /// A chain of a policy or profile lets less through than it should, because IP sets are not in the kernel as they
-    /// should be.
+    /// A chain of a policy or profile allows less than desired, because IP sets are not in the
+    /// kernel as desired.
     #[error("{owner}: {family} {}: {reduction}, because of {}", word(*.direction), SetList(.sets))]
     Reduced {
-        /// In which family.
+        /// Family of the chain.
         family: Family,
         /// The policy or profile.
         owner: Owner,
-        /// In which direction.
+        /// Direction of the chain.
         direction: Direction,
         /// The sets.
         sets: Vec<IpSetId>,
-        /// What is not in force.
+        /// The part that is not in force.
         reduction: Reduction,
     },
-    /// A table cannot be brought to what it should be; the kernel keeps what it had.
+    /// An iptables table cannot be brought to its desired state; the kernel keeps the previous one.
     #[error(transparent)]
     Table(TableError),
-    /// A table of nftables cannot be brought to what it should be; the kernel keeps what it had.
+    /// An nftables table cannot be brought to its desired state; the kernel keeps the previous one.
     #[error(transparent)]
     Nftables(tortie_nftables::TableError),
-    /// A chain of the table of ARP packets is not in the kernel as wanted: the node may answer requests of a workload for the
-    /// workload's own address.
+    /// A chain of the table for ARP packets is not in the kernel as desired: the node may answer
+    /// requests of a workload for the workload's own address.
     #[error("table arp calico-arp")]
     Arp(#[source] tortie_iptables::ChainProblem),
-    /// The kernel refuses to give a set of nftables what it should hold; it is left as it is.
+    /// The kernel refuses the desired content of an nftables set; the set stays as it is.
     #[error("{}: {family}", OwnerList(.users))]
     NftablesSet {
         /// Its family.
         family: Family,
-        /// What is wrong.
+        /// The defect.
         #[source]
         problem: tortie_nftables::SetProblem,
         /// The policies and profiles that use it.
         users: Vec<Owner>,
     },
-    /// An IP set does not hold what it should.
+    /// An IP set does not hold the desired members.
     #[error("{}: {family}", OwnerList(.users))]
     IpSet {
         /// Its family.
         family: Family,
-        /// What is wrong.
+        /// The defect.
         #[source]
         failure: SetFailure,
         /// The policies and profiles that use it.
@@ -153,35 +156,35 @@ pub enum DataplaneProblem {
     IpSetNames {
         /// Their family.
         family: Family,
-        /// What ipset said.
+        /// Output of ipset.
         #[source]
         failure: CommandFailure,
     },
-    /// An IP set was sent with an id or with members that the kernel would not take, or a change of one that is not
-    /// known; what can be taken is.
+    /// The dataplane received an IP set whose id or members the kernel does not support, or a
+    /// change of an unknown set. The valid members are used.
     #[error("IP set {id}")]
     IpSetUpdate {
-        /// Which set.
+        /// Id of the set.
         id: IpSetId,
-        /// What is wrong.
+        /// The defect.
         #[source]
         error: UpdateError,
     },
     /// An endpoint cannot be programmed, in whole or in part.
     #[error("{owner}")]
     Endpoint {
-        /// Which endpoint.
+        /// The endpoint.
         owner: Owner,
-        /// What is wrong.
+        /// The defect.
         #[source]
         error: EndpointProblem,
     },
-    /// A network that is no network; it is left out.
+    /// A text that is not an address or network; it is left out.
     #[error("{what}: `{text}` is not an address or network")]
     Network {
-        /// Where it was given.
+        /// Source of the text.
         what: &'static str,
-        /// What was given.
+        /// The text.
         text: String,
     },
     /// The routing table cannot be read.
@@ -189,16 +192,16 @@ pub enum DataplaneProblem {
     Routes {
         /// Its family.
         family: Family,
-        /// What the kernel said.
+        /// Error of the kernel.
         #[source]
         error: KernelError,
     },
-    /// A route cannot be made or removed.
+    /// A route cannot be added or removed.
     #[error("route {} metric {}", .route.key.destination, .route.key.metric)]
     Route {
         /// The route.
         route: Route,
-        /// What the kernel said.
+        /// Error of the kernel.
         #[source]
         error: KernelError,
     },
@@ -207,16 +210,16 @@ pub enum DataplaneProblem {
     RoutingRules {
         /// Their family.
         family: Family,
-        /// What the kernel said.
+        /// Error of the kernel.
         #[source]
         error: KernelError,
     },
-    /// A routing rule cannot be made or removed.
+    /// A routing rule cannot be added or removed.
     #[error("{} routing rule {} to table {}", .rule.family, .rule.priority, .rule.table.0)]
     RoutingRule {
         /// The rule.
         rule: RoutingRule,
-        /// What the kernel said.
+        /// Error of the kernel.
         #[source]
         error: KernelError,
     },
@@ -225,7 +228,7 @@ pub enum DataplaneProblem {
     Neighbours {
         /// Their family.
         family: Family,
-        /// What the kernel said.
+        /// Error of the kernel.
         #[source]
         error: KernelError,
     },
@@ -234,7 +237,7 @@ pub enum DataplaneProblem {
     Neighbour {
         /// The entry.
         neighbour: Neighbour,
-        /// What the kernel said.
+        /// Error of the kernel.
         #[source]
         error: KernelError,
     },
@@ -243,25 +246,26 @@ pub enum DataplaneProblem {
     Subnets {
         /// Its name.
         interface: InterfaceName,
-        /// What the kernel said.
+        /// Error of the kernel.
         #[source]
         error: KernelError,
     },
-    /// It cannot be told which addresses are answered for in the subnets of the node.
+    /// The addresses for which the node answers in its own subnets cannot be listed.
     #[error("{family} addresses that are answered for cannot be listed")]
     ProxyNeighbours {
         /// Their family.
         family: Family,
-        /// What is wrong.
+        /// The defect.
         #[source]
         error: KernelError,
     },
-    /// Requests for an address in a subnet of the node are not answered as they should be, or it was not announced.
+    /// The node does not answer requests for an address in one of its subnets as desired, or did
+    /// not announce the address.
     #[error("requests for {} on interface {}", .neighbour.address, .neighbour.interface)]
     ProxyNeighbour {
-        /// The address, and where.
+        /// The address and its interface.
         neighbour: ProxyNeighbour,
-        /// What is wrong.
+        /// The defect.
         #[source]
         error: KernelError,
     },
@@ -270,7 +274,7 @@ pub enum DataplaneProblem {
     Device {
         /// Its name.
         name: InterfaceName,
-        /// What is wrong.
+        /// The defect.
         #[source]
         error: DeviceProblem,
     },
@@ -279,7 +283,7 @@ pub enum DataplaneProblem {
     FdbEntries {
         /// The index of the device.
         interface: u32,
-        /// What the kernel said.
+        /// Error of the kernel.
         #[source]
         error: KernelError,
     },
@@ -288,38 +292,40 @@ pub enum DataplaneProblem {
     FdbEntry {
         /// The entry.
         entry: FdbEntry,
-        /// What the kernel said.
+        /// Error of the kernel.
         #[source]
         error: KernelError,
     },
-    /// The connections of whoever had an address cannot be forgotten; until they are, nobody else gets it.
-    #[error("the connections of {address} cannot be forgotten, {}; tried again", Waiting(.waiting.as_ref()))]
+    /// The conntrack entries of an address's previous owner cannot be deleted; until they are, no
+    /// other endpoint gets the address.
+    #[error("conntrack entries of {address} cannot be deleted; {}; will retry", Waiting(.waiting.as_ref()))]
     Conntrack {
         /// The address.
         address: IpAddr,
         /// The endpoint that waits for it.
         waiting: Option<WorkloadEndpointId>,
-        /// What went wrong.
+        /// The error.
         #[source]
         error: KernelError,
     },
-    /// Workloads share a bridge within which the kernel asks no rules: policy between them is not in force, and they can
-    /// use each other's addresses.
+    /// Workloads share a bridge whose internal traffic bypasses netfilter: policy between them is
+    /// not in force, and they can spoof each other's addresses.
     #[error("{} policy between workloads that share a bridge is not in force: load br_netfilter and set net.bridge.{} to 1", .0, call_sysctl(*.0))]
     BridgesNotFiltered(Family),
-    /// It cannot be found out where addresses of workloads are; those that were found stay where they are.
+    /// The interfaces of workload addresses cannot be determined; addresses that were found keep
+    /// their interfaces.
     #[error("workloads cannot be looked for")]
     Places(#[source] KernelError),
-    /// A limit of bandwidth is not in force, or was not removed.
+    /// A bandwidth limit is not in force, or was not removed.
     #[error("bandwidth of {interface}")]
     Bandwidth {
         /// The workload's interface.
         interface: InterfaceName,
-        /// What is wrong.
+        /// The defect.
         #[source]
         error: BandwidthProblem,
     },
-    /// Something about the programs that enforce policy, as their owner told
+    /// A problem of the eBPF programs that enforce policy, as their owner reported it
     /// ([`Dataplane::set_policy_in_force`](crate::Dataplane::set_policy_in_force)).
     #[error("{0}")]
     Programs(ProgramProblem),
@@ -337,15 +343,15 @@ pub enum DataplaneProblem {
     Sysctl {
         /// The sysctl.
         path: SysctlPath,
-        /// What the kernel said.
+        /// Error of the kernel.
         #[source]
         error: KernelError,
     },
 }
 
 impl DataplaneProblem {
-    /// Whether, as long as this lasts, the kernel enforces something else than policy says: it denies more than it
-    /// should, or keeps what it had before.
+    /// Reports whether the kernel deviates from policy while this problem lasts: it denies more
+    /// than desired, or keeps the previous state.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         use tortie_iptables::ChainProblem::{Refused, Undefined};
@@ -359,15 +365,15 @@ impl DataplaneProblem {
     }
 }
 
-/// Something that is wrong with programs that enforce policy.
+/// A problem of the eBPF programs that enforce policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "whoever owns the programs makes it")]
+#[allow(clippy::exhaustive_structs, reason = "made by the owner of the programs")]
 pub struct ProgramProblem {
-    /// What is wrong, with which object; as long as it lasts, in the same words.
+    /// The defect and its object; constant for as long as the problem lasts.
     pub object: String,
-    /// Why.
+    /// Reason; may change while the problem lasts.
     pub why: String,
-    /// Whether something else is enforced than policy says, for as long as it lasts.
+    /// Whether the enforced rules deviate from policy while the problem lasts.
     pub is_degraded: bool,
 }
 
@@ -377,13 +383,13 @@ impl fmt::Display for ProgramProblem {
     }
 }
 
-/// What is not in force of a chain whose IP sets are not as they should be.
+/// The part of a chain that is not in force because its IP sets are not as desired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reduction {
-    /// These of its rules, counted from 0, which allow or log.
+    /// These rules, counted from 0, which allow or log.
     LeftOut(Vec<usize>),
-    /// All of it: everything is denied.
+    /// All of it: the chain denies everything.
     Closed,
 }
 
@@ -400,17 +406,17 @@ impl fmt::Display for Reduction {
     }
 }
 
-/// Why an endpoint cannot be programmed, in whole or in part.
+/// Reason why an endpoint cannot be programmed, in whole or in part.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointProblem {
-    /// It has no interface, or one whose name is none; nothing is programmed.
+    /// It has no interface, or an invalid interface name; nothing is programmed.
     #[error("no interface of a usable name is given")]
     NoInterface,
-    /// Its interface has the name of a folder of sysctls; nothing is programmed.
+    /// Its interface has the name of a sysctl directory; nothing is programmed.
     #[error("`{0}` cannot be the name of an interface")]
     BadInterface(InterfaceName),
-    /// Another endpoint has the same interface; this one waits until that one is gone.
+    /// Another endpoint has the same interface; this one waits until the other is removed.
     #[error("interface {interface} belongs to {other}")]
     Shadowed {
         /// The interface.
@@ -418,28 +424,30 @@ pub enum EndpointProblem {
         /// The endpoint that has it.
         other: WorkloadEndpointId,
     },
-    /// Its interface does not look like a workload's: it gets neither routes nor sysctls, and no rule leads to it.
+    /// Its interface has none of the workload prefixes: it gets neither routes nor sysctls, and no
+    /// rule leads to it.
     #[error("interface {0} has none of the prefixes of workload interfaces")]
     ForeignInterface(InterfaceName),
-    /// No interface of this node leads to its address; what comes from or goes to that is denied.
+    /// No interface of this node leads to its address; packets from and to the address are denied.
     #[error("no interface of this node leads to {0}, so that its packets are denied")]
     NotFound(IpAddr),
-    /// It was found on an interface that does not look like a workload's; policy is in force, but unknown workloads there
-    /// are not denied.
+    /// Its address was found on an interface that has none of the workload prefixes. Policy is in
+    /// force, but unknown workloads on that interface are not denied.
     #[error(
-        "interface {0} has none of the prefixes of workload interfaces, so that unknown workloads there are let through"
+        "interface {0} has none of the prefixes of workload interfaces, so that unknown workloads there are allowed"
     )]
     UnguardedInterface(InterfaceName),
-    /// It asks for something that is not done for workloads that are told apart by address.
-    #[error("{0} has no effect on workloads that are told apart by address")]
+    /// It uses a feature that is not supported for workloads that are identified by address.
+    #[error("{0} has no effect on workloads that are identified by address")]
     WithoutEffect(&'static str),
-    /// It asks for something that takes chains, where programs enforce policy.
+    /// It uses a feature that requires netfilter chains, but eBPF programs enforce policy.
     #[error("{0} has no effect where eBPF programs enforce policy")]
     NotByPrograms(&'static str),
-    /// Its policy decides about packets of tunnels between nodes, which chains would let through before it.
-    #[error("its policy must let packets of tunnels between nodes through, where eBPF programs enforce it")]
+    /// Its policy would decide about packets of tunnels between nodes, which netfilter chains
+    /// accept before policy.
+    #[error("its policy must allow packets of tunnels between nodes, because eBPF programs enforce it")]
     TunnelsByPolicy,
-    /// Another endpoint has the same address; this one waits until that one is gone.
+    /// Another endpoint has the same address; this one waits until the other is removed.
     #[error("address {address} belongs to {other}")]
     SharedAddress {
         /// The address.
@@ -452,7 +460,7 @@ pub enum EndpointProblem {
     UntrackedForAll,
 }
 
-/// Why a tunnel device is out of sync.
+/// Reason why a tunnel device is out of sync.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceProblem {
@@ -465,18 +473,18 @@ pub enum DeviceProblem {
         #[source]
         error: KernelError,
     },
-    /// No interface of this node has the address that tunnel packets are to leave by.
+    /// No interface of this node has the source address of the tunnel packets.
     #[error("no interface has the node's address {0}")]
     NoParent(IpAddr),
-    /// There is a device of another kind by its name, which is left alone.
+    /// A device of another kind has its name; that device is left alone.
     #[error("there is a device of another kind by this name")]
     Foreign,
-    /// This node has no address for tunnels, or none of its own that tunnel packets could leave by.
+    /// This node has no tunnel address, or no node address that tunnel packets could leave by.
     #[error("this node has no tunnel address")]
     NoAddress,
 }
 
-/// Why a limit is not in force.
+/// Reason why a bandwidth limit is not in force.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BandwidthProblem {
@@ -494,7 +502,7 @@ pub enum BandwidthProblem {
     Foreign(String),
 }
 
-/// What part of the desired state something is made from.
+/// Object of the desired state that a chain or problem belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(clippy::exhaustive_enums, reason = "explanations of chains must handle every variant")]
 pub enum Owner {
@@ -524,8 +532,8 @@ struct Waiting<'a>(Option<&'a WorkloadEndpointId>);
 impl fmt::Display for Waiting<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(id) => write!(f, "and workload endpoint {id} is not reached there until they are"),
-            None => f.write_str("and no endpoint waits for it"),
+            Some(id) => write!(f, "workload endpoint {id} stays unreachable there until they are"),
+            None => f.write_str("no endpoint waits for it"),
         }
     }
 }
@@ -564,7 +572,7 @@ impl fmt::Display for OwnerList<'_> {
     }
 }
 
-/// How an endpoint is (`felix/dataplane/linux/endpoint_mgr.go`).
+/// Status of an endpoint (`felix/dataplane/linux/endpoint_mgr.go`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::exhaustive_enums, reason = "the three words that status readers know")]
 pub enum EndpointStatus {
@@ -572,7 +580,7 @@ pub enum EndpointStatus {
     Up,
     /// Switched off, or its interface is down or not configured yet.
     Down,
-    /// Policy cannot be put in force, or there is no such interface.
+    /// Policy cannot be put in force, or the interface does not exist.
     Error,
 }
 
@@ -588,7 +596,7 @@ impl EndpointStatus {
     }
 }
 
-/// A status that changed; `None` for an endpoint that is gone.
+/// A changed status; `None` for an endpoint that was removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums, reason = "there are two kinds of endpoint")]
 pub enum StatusChange {
@@ -598,30 +606,30 @@ pub enum StatusChange {
     Host(HostEndpointName, Option<EndpointStatus>),
 }
 
-/// What a dataplane did so far and holds now, for metrics.
+/// Counters and current sizes of a dataplane, for metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DataplaneStats {
-    /// Applies that were let through.
+    /// Completed applies.
     pub applies: u64,
     /// Applies that left problems behind (`felix_int_dataplane_failures`).
     pub failed_applies: u64,
-    /// Each table.
+    /// Counters of each iptables table.
     pub tables: Vec<(Family, Table, TableStats)>,
-    /// Each table of nftables.
+    /// Counters of each nftables table.
     pub nftables: Vec<(tortie_nftables::TableId, tortie_nftables::TableStats)>,
-    /// The number of IP sets wanted (`felix_ipsets_calico`).
+    /// Number of desired IP sets (`felix_ipsets_calico`).
     pub ip_sets: Vec<(Family, usize)>,
     /// `ipset` calls (`felix_ipset_calls`).
     pub ipset_calls: u64,
-    /// Those that failed (`felix_ipset_errors`).
+    /// Failed `ipset` calls (`felix_ipset_errors`).
     pub ipset_errors: u64,
-    /// Lines handed to `ipset restore` (`felix_ipset_lines_executed`).
+    /// Lines passed to `ipset restore` (`felix_ipset_lines_executed`).
     pub ipset_lines: u64,
-    /// The number of routes wanted (`felix_route_table_num_routes`).
+    /// Number of desired routes (`felix_route_table_num_routes`).
     pub routes: Vec<(Family, usize)>,
-    /// Routes made or removed.
+    /// Routes added or removed.
     pub route_changes: u64,
-    /// Sysctls that somebody else changed, and that were set back (`tortie_sysctls_repaired`).
+    /// Sysctls that another process changed and the dataplane restored (`tortie_sysctls_repaired`).
     pub sysctls_repaired: u64,
 }

@@ -1,73 +1,74 @@
-//! Routes as data.
+//! Types of routes.
 
 use std::net::IpAddr;
 
 use tortie_model::Cidr;
 
-/// A table of routes, by its number (`rtnetlink(7)`).
+/// A routing table, by its number (`rtnetlink(7)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteTableIndex(pub u32);
 
 impl RouteTableIndex {
-    /// The table that holds for all packets which no rule leads elsewhere.
+    /// Main routing table, which applies to all packets that no routing rule directs elsewhere.
     pub const MAIN: Self = Self(254);
 }
 
-/// One route of a table.
+/// A route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Route {
-    /// What the kernel tells routes apart by.
+    /// Identity of the route in its table.
     pub key: RouteKey,
-    /// What happens to packets that take it.
+    /// Treatment of packets that take the route.
     pub target: RouteTarget,
 }
 
-/// What the kernel tells routes apart by.
+/// Identity of a route in its table: the kernel keeps one route for each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteKey {
-    /// Where to; host bits are clear.
+    /// Destination; host bits are clear.
     pub destination: Cidr,
-    /// Only for this type of service; 0 for any.
+    /// Type of service (TOS) to which the route is limited; 0 for any.
     pub tos: u8,
-    /// Of routes with the same destination the one with the lowest metric is taken.
+    /// Metric. Among routes with the same destination, the lowest metric wins.
     pub metric: u32,
 }
 
-/// What happens to packets that take a route.
+/// Treatment of packets that take a route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteTarget {
-    /// What kind of route it is.
+    /// Type of the route.
     pub kind: RouteKind,
-    /// The index of the interface that packets leave by; `None` for routes without one, and for those with several.
+    /// Index of the outgoing interface; `None` for routes without one, and for multipath routes.
     pub interface: Option<u32>,
-    /// How far away the destination is. The kernel has no scopes for IPv6: always [`RouteScope::UNIVERSE`] there.
+    /// Scope of the destination. The kernel has no scopes for IPv6: always [`RouteScope::UNIVERSE`]
+    /// there.
     pub scope: RouteScope,
-    /// Who made the route.
+    /// Protocol that added the route.
     pub protocol: RouteProtocol,
-    /// The next hop.
+    /// Next hop.
     pub gateway: Option<IpAddr>,
-    /// The next hop is on the link, whatever its address is (`RTNH_F_ONLINK`).
+    /// Whether the next hop is on the link, whatever its address is (`RTNH_F_ONLINK`).
     pub on_link: bool,
-    /// The largest packet, if it is not the interface's (`RTAX_MTU`).
+    /// MTU, if it differs from the interface's (`RTAX_MTU`).
     pub mtu: Option<u32>,
-    /// The source address for packets of the host itself.
+    /// Source address for the host's own packets.
     pub source: Option<IpAddr>,
 }
 
-/// The kinds of route that matter here.
+/// Route types that the dataplane distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RouteKind {
     /// To one destination (`RTN_UNICAST`).
     Unicast,
-    /// Packets vanish (`RTN_BLACKHOLE`).
+    /// The kernel drops packets (`RTN_BLACKHOLE`).
     Blackhole,
-    /// Packets go on as if there were no such table (`RTN_THROW`).
+    /// The lookup continues with the next routing rule (`RTN_THROW`).
     Throw,
     /// Any other type, by its number in `rtnetlink(7)`.
     Other(u8),
 }
 
-/// A route's scope, `rtm_scope` in `rtnetlink(7)`.
+/// Scope of a route, `rtm_scope` in `rtnetlink(7)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteScope(pub u8);
 
@@ -78,14 +79,14 @@ impl RouteScope {
     pub const LINK: Self = Self(253);
 }
 
-/// Who made a route, `rtm_protocol` in `rtnetlink(7)`.
+/// Protocol that added a route, `rtm_protocol` in `rtnetlink(7)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteProtocol(pub u8);
 
 impl RouteProtocol {
     /// The kernel itself.
     pub const KERNEL: Self = Self(2);
-    /// Made at boot; Felix's default for routes to workloads.
+    /// Added at boot; Felix's default for routes to workloads.
     pub const BOOT: Self = Self(3);
     /// The BIRD daemon.
     pub const BIRD: Self = Self(12);
@@ -93,17 +94,17 @@ impl RouteProtocol {
     pub const CALICO: Self = Self(80);
 }
 
-/// A change of one route.
+/// A change of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteChange {
-    /// Make this route, in place of one with the same key if there is one (`NLM_F_REPLACE`).
+    /// Add this route, or replace the one with the same key (`NLM_F_REPLACE`).
     Replace(Route),
     /// Remove exactly this route.
     Delete(Route),
 }
 
 impl RouteChange {
-    /// The route that the change is about.
+    /// Returns the route of the change.
     #[must_use]
     pub const fn route(&self) -> &Route {
         match self {

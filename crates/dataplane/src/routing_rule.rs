@@ -1,34 +1,35 @@
-//! Routing rules as data (`ip-rule(8)`).
+//! Types of routing rules (`ip-rule(8)`).
 
 use tortie_model::Family;
 
 use crate::route::RouteTableIndex;
 
-/// A rule by which packets take a table of routes.
+/// A routing rule, which directs packets to a routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RoutingRule {
     /// Its family.
     pub family: Family,
-    /// Rules are asked in the order of their priorities.
+    /// Its priority; the kernel evaluates rules in ascending order.
     pub priority: u32,
-    /// What the bits of `mask` are in the marks of packets that it is for.
+    /// Value of the bits of `mask` in the marks of matching packets.
     pub mark: u32,
-    /// Which bits count.
+    /// Bits of the mark that are compared.
     pub mask: u32,
-    /// It is for all other packets instead (`not` in `ip rule`).
+    /// Whether the rule matches all other packets instead (`not` in `ip rule`).
     pub is_inverted: bool,
-    /// The table that packets take.
+    /// Table to which the rule directs packets.
     pub table: RouteTableIndex,
-    /// It asks for more than that. Only what the kernel lists is so.
+    /// Whether the rule has further conditions; only true for rules that were read from the kernel.
     pub has_more: bool,
 }
 
-/// A change of one routing rule.
+/// A change of a routing rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums, reason = "implementers of a kernel must handle every variant")]
 pub enum RoutingRuleChange {
-    /// Make it.
+    /// Add the rule.
     Add(RoutingRule),
-    /// Remove one of its priority, mark, mask and table. The kernel takes the first, whatever else that asks for.
+    /// Remove a rule with the same priority, mark, mask and table. The kernel removes the first
+    /// such rule, whatever further conditions it has.
     Delete(RoutingRule),
 }

@@ -1,4 +1,4 @@
-//! The routing rules that lead to one table, as wanted and as they are (`felix/routerule`).
+//! Routing rules that lead to one table: desired and observed (`felix/routerule`).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,11 +11,12 @@ use crate::report::DataplaneProblem;
 use crate::route::RouteTableIndex;
 use crate::routing_rule::{RoutingRule, RoutingRuleChange};
 
-/// How often rules are read in one go. What is removed may be another rule than was meant, as the kernel does not compare
-/// all of it.
+/// Maximum number of readings in one reconciliation. A removal may hit another rule than intended,
+/// because the kernel does not compare all fields.
 const PASSES: usize = 4;
 
-/// All rules of a family that lead to a table of ours; whoever made the others, they are removed.
+/// All rules of a family that lead to one of our tables. Others are removed, whichever process
+/// added them.
 #[derive(Debug)]
 pub(crate) struct RoutingRules {
     family: Family,
@@ -29,7 +30,7 @@ pub(crate) struct RoutingRules {
 #[derive(Debug)]
 struct Failure {
     at: Duration,
-    /// What could not be made or removed; `None` if rules could not be read.
+    /// Rule that could not be added or removed; `None` if rules could not be read.
     rule: Option<RoutingRule>,
     error: KernelError,
 }
@@ -39,7 +40,7 @@ impl RoutingRules {
         Self { family, table, wanted: BTreeSet::new(), must_read: true, last_read: None, failure: None }
     }
 
-    /// Wants exactly this rule, or none.
+    /// Sets the only desired rule, or none.
     pub(crate) fn set(&mut self, rule: Option<RoutingRule>) {
         let wanted: BTreeSet<RoutingRule> = rule.into_iter().collect();
         if self.wanted != wanted {
@@ -48,14 +49,14 @@ impl RoutingRules {
         }
     }
 
-    /// When something has to be done although nothing changes.
+    /// Returns the time until the next refresh or retry.
     pub(crate) fn next(&self, now: Duration, retry: Duration, refresh: Option<Duration>) -> Option<Duration> {
         let refresh = refresh.zip(self.last_read).map(|(interval, last)| last + interval);
         let retry = self.failure.as_ref().map(|failure| failure.at + retry);
         refresh.into_iter().chain(retry).min().map(|at| at.saturating_sub(now))
     }
 
-    /// Brings the kernel's rules to what is wanted, if they may not be that.
+    /// Brings the kernel's rules to the desired state, if they may deviate from it.
     pub(crate) fn apply(
         &mut self,
         kernel: &mut dyn Routing,
@@ -102,7 +103,7 @@ impl RoutingRules {
                 }
             }
         }
-        Err((None, KernelError::Failed("they change as fast as they are set".into())))
+        Err((None, KernelError::Failed("they deviate again after each write".into())))
     }
 }
 

@@ -1,25 +1,27 @@
-//! Whether somebody else writes to our tables of nftables.
+//! Detection of foreign writes to our nftables tables.
 
-/// What the kernel tells of transactions on our tables of nftables.
+/// Kernel notifications about transactions on our nftables tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RulesetNews {
-    /// Some may have been missed; counting restarts.
+    /// Notifications may have been lost; the count restarts.
     Restarted,
-    /// So many since then, ours included.
+    /// Number of transactions since the last restart, ours included.
     Transactions(u64),
 }
 
-/// Tells transactions of others from ours by their number, since the kernel tells of all of them: one of ours is told of only after
-/// it was made, so that more are told of than we have made only if somebody else has made some.
+/// Distinguishes transactions of other processes from ours by counting. The kernel reports all of
+/// them, and reports ours only after the commit. So the number of reports exceeds the number of our
+/// commits only if another process committed.
 #[derive(Debug, Default)]
 pub(crate) struct ForeignTransactions {
-    /// How many we had made when counting began.
+    /// Number of our transactions when the count began.
     own_before: u64,
     noticed: u64,
 }
 
 impl ForeignTransactions {
-    /// Takes news at a time at which we have made so many; whether somebody else may have changed something since the last.
+    /// Takes a notification, with the number of our transactions so far. Reports whether another
+    /// process may have changed something since the last call.
     pub(crate) fn is_new(&mut self, news: RulesetNews, own: u64) -> bool {
         match news {
             RulesetNews::Restarted => {
@@ -47,7 +49,7 @@ mod tests {
         assert!(!transactions.is_new(RulesetNews::Transactions(1), 4), "ours");
         assert!(transactions.is_new(RulesetNews::Transactions(2), 4), "somebody else's");
         assert!(!transactions.is_new(RulesetNews::Transactions(3), 5), "ours");
-        // Ours has been made, but what is told of is somebody else's before it.
+        // Our transaction is committed, but the report is of an earlier one by another process.
         assert!(!transactions.is_new(RulesetNews::Transactions(4), 6));
         assert!(transactions.is_new(RulesetNews::Transactions(5), 6));
         assert!(!transactions.is_new(RulesetNews::Transactions(6), 7));

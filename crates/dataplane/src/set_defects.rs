@@ -1,4 +1,4 @@
-//! What becomes of rules whose IP sets are not in the kernel as they should be.
+//! Treatment of rules whose IP sets are not in the kernel as desired.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use tortie_ipsets::SetFailure;
 use tortie_model::desired::{RuleSets, SetIds};
 use tortie_model::{Family, IpSetId, RuleAction};
 
-/// How a set in the kernel differs from what it should be.
+/// Difference between a set in the kernel and the desired set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SetDefect {
-    /// There is none; the kernel refuses rules that refer to it.
+    /// The set is missing; the kernel refuses rules that refer to it.
     pub(crate) absent: bool,
     /// It may lack members.
     pub(crate) lacks: bool,
-    /// It may hold members that it should not.
+    /// It may hold unwanted members.
     pub(crate) exceeds: bool,
 }
 
-/// All sets that are not as they should be.
+/// All defective sets.
 pub(crate) type SetDefects = BTreeMap<(Family, IpSetId), SetDefect>;
 
 impl From<&SetFailure> for SetDefect {
@@ -30,19 +30,20 @@ impl From<&SetFailure> for SetDefect {
     }
 }
 
-/// What must become of a rule, so that nothing gets through that the rule with sets as they should be would not let
-/// through.
+/// Treatment of a rule with defective sets. With it, the chain never allows a packet that it would
+/// not allow with the desired sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// It stays as it is: at worst it lets less through.
+    /// The rule stays as it is: at worst it allows less.
     Stays,
-    /// It is left out, which never lets more through.
+    /// The rule is left out, which never allows more.
     LeftOut,
-    /// Whatever it keeps from the rules behind it could get through these: nothing may.
+    /// The chain denies everything: otherwise a later rule or tier could allow packets that this
+    /// rule should have decided on.
     Closes,
 }
 
-/// What becomes of a rule, given the defects of its sets.
+/// Returns the treatment of a rule, given the defects of its sets.
 pub(crate) fn effect(action: RuleAction, sets: &RuleSets, defect: impl Fn(&IpSetId) -> SetDefect) -> Effect {
     let required = [&sets.src, &sets.src_named_ports, &sets.dst, &sets.dst_named_ports, &sets.dst_ip_ports];
     let excluded = [&sets.not_src, &sets.not_src_named_ports, &sets.not_dst, &sets.not_dst_named_ports];
@@ -54,7 +55,7 @@ pub(crate) fn effect(action: RuleAction, sets: &RuleSets, defect: impl Fn(&IpSet
         RuleAction::Allow | RuleAction::Unspecified if absent || matches_more => Effect::LeftOut,
         RuleAction::Log if absent => Effect::LeftOut,
         RuleAction::Deny if absent || matches_less => Effect::Closes,
-        // The next tier, or the next rule: either may be the one that allows.
+        // Both the next tier and the next rule of this one may allow the packet.
         RuleAction::NextTier if absent || matches_less || matches_more => Effect::Closes,
         RuleAction::Allow | RuleAction::Unspecified | RuleAction::Log | RuleAction::Deny | RuleAction::NextTier => {
             Effect::Stays

@@ -1,8 +1,9 @@
-//! What takes the place of a chain that the kernel refuses, or that is not there yet while a refused one is searched
-//! for.
+//! Stand-ins: replacements for chains that the kernel refuses, and for chains that do not exist yet
+//! while the reconciler searches for a refused one.
 //!
-//! A stand-in must be closed, and must not lead to other chains, since these may not be there either. A chain that
-//! sees the host's own packets cannot just drop them: what no policy can cut passes there, too.
+//! A stand-in must deny, and must not lead to other chains, which may be missing as well. A chain
+//! that sees the host's own packets cannot just drop them: failsafe ports and known connections,
+//! which policy never cuts, pass there, too.
 
 use std::collections::BTreeMap;
 
@@ -30,23 +31,24 @@ impl HostStandIns {
         Self { by_failsafe }
     }
 
-    /// The stand-in of a chain in the path of the host's own packets, in the direction of a failsafe chain.
+    /// Returns the stand-in of a chain in the path of the host's own packets, in the direction of a
+    /// failsafe chain.
     pub(crate) fn get(&self, table: Table, failsafe: ChainName) -> StandIn {
         self.by_failsafe.get(&(table, failsafe)).cloned().unwrap_or_default()
     }
 
-    /// The stand-in of a chain that depends on the configuration only.
+    /// Returns the stand-in of a chain that depends on the configuration only.
     pub(crate) fn of_fixed(&self, table: Table, fixed: &Chain) -> StandIn {
         match fixed.name {
-            // All packets to the host pass here.
+            // All packets to the host pass this chain.
             chain::FORWARD_CHECK => self.get(table, chain::FAILSAFE_IN),
-            // Where only workloads' packets pass.
+            // Only packets of workloads pass these chains.
             chain::WORKLOAD_TO_HOST | chain::FORWARD_ENDPOINT_MARK => StandIn::Drop,
-            // Plain chains stand in for themselves.
+            // Chains that lead to none of our chains stand in for themselves.
             _ if fixed.targets().next().is_none_or(|target| !tortie_iptables::is_own_chain(target.as_str())) => {
                 StandIn::Rules(fixed.rules.clone())
             }
-            // Hooks lead to the others.
+            // Netfilter hooks lead to the others.
             _ => StandIn::Never,
         }
     }
@@ -56,11 +58,11 @@ pub(crate) fn is_failsafe(name: ChainName) -> bool {
     [chain::FAILSAFE_IN, chain::FAILSAFE_OUT].contains(&name)
 }
 
-/// What is known already, what no policy can cut, and nothing else.
+/// Returns rules that accept known connections and failsafe ports, and drop everything else.
 fn all_but_failsafe(table: Table, failsafe: Vec<Rule>) -> StandIn {
     let mut rules = Vec::new();
     if table != Table::Raw {
-        // `raw` comes before connection tracking; its failsafes let replies pass by themselves.
+        // `raw` comes before connection tracking; its failsafe rules accept replies themselves.
         let known = Matches::new().conntrack(ConntrackStates::RELATED_OR_ESTABLISHED);
         rules.push(Rule::when(known, Action::Accept));
     }

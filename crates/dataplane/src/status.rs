@@ -1,4 +1,4 @@
-//! The status of each endpoint, and what changed of it.
+//! Status of each endpoint, and its changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use tortie_model::{HostEndpointName, WorkloadEndpointId};
 
 use crate::report::{EndpointStatus, StatusChange};
 
-/// Statuses as they were last reported.
+/// Statuses as last reported.
 #[derive(Debug, Default)]
 pub(crate) struct Statuses {
     workloads: BTreeMap<WorkloadEndpointId, EndpointStatus>,
@@ -14,7 +14,7 @@ pub(crate) struct Statuses {
 }
 
 impl Statuses {
-    /// Replaces all statuses and tells which ones changed.
+    /// Replaces all statuses and returns the changed ones.
     pub(crate) fn replace(
         &mut self,
         workloads: BTreeMap<WorkloadEndpointId, EndpointStatus>,

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The name of a sysctl as a path below `/proc/sys`, such as `net/ipv4/ip_forward`.
 ///
-/// No part of it is empty, `.` or `..`, so that it never leads out of that directory.
+/// No component is empty, `.` or `..`, so it never leads out of that directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SysctlPath(String);
 
@@ -12,14 +12,14 @@ impl SysctlPath {
     /// Checks and keeps a path.
     ///
     /// # Errors
-    /// [`InvalidSysctlPath`] if a part is empty, `.` or `..`, or has a NUL byte.
+    /// [`InvalidSysctlPath`] if a component is empty, `.` or `..`, or has a NUL byte.
     pub fn new(path: impl Into<String>) -> Result<Self, InvalidSysctlPath> {
         let path = path.into();
         let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
         if path.split('/').all(is_plain) { Ok(Self(path)) } else { Err(InvalidSysctlPath(path)) }
     }
 
-    /// The path below `/proc/sys`.
+    /// Returns the path below `/proc/sys`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -13,44 +13,45 @@ use crate::links::KnownLinks;
 use crate::report::DataplaneProblem;
 use crate::sysctl_path::SysctlPath;
 
-/// A strict reverse path filter, should the kernel not tell what its default is.
+/// Strict reverse path filter, in case the kernel's default cannot be read.
 const STRICT: &str = "1";
 const OFF: &str = "0";
 const ON: &str = "1";
 
-/// How much it matters that a sysctl is written.
+/// Importance of a sysctl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weight {
     /// The interface is not configured without it.
     Needed,
-    /// Nothing is reported if it cannot be written.
+    /// A failed write is not reported.
     Optional,
 }
 
-/// A sysctl as wanted.
+/// A desired sysctl.
 #[derive(Debug)]
 struct Wanted {
     path: String,
     value: String,
     weight: Weight,
-    /// The family that it belongs to, if that is enforced.
+    /// Its family; `None` without one, or if policy is not enforced in that family.
     family: Option<Family>,
 }
 
-/// Sysctls of the node and of workload interfaces that are up. They are written when they are wanted first, and read
-/// again from time to time, since anybody may change them.
+/// Sysctls of the node and of workload interfaces that are up. They are written when first desired.
+/// Later they are read again periodically, since other processes may change them.
 #[derive(Debug)]
 pub(crate) struct SysctlSettings {
     families: Vec<Family>,
     ip_forwarding: bool,
     refresh_interval: Option<Duration>,
-    /// Something of the node is not as wanted, or not known to be.
+    /// A sysctl of the node may deviate from its desired value.
     node_pending: bool,
-    /// The node's own default for interfaces, as it was at start.
+    /// The node's default for interfaces, read once.
     rp_filter: Option<String>,
-    /// Workload interfaces with an endpoint, and whether it may use foreign source addresses.
+    /// Workload interfaces with an endpoint, and whether the endpoint may use foreign source
+    /// addresses.
     interfaces: BTreeMap<InterfaceName, bool>,
-    /// Those of which something is not as wanted, or not known to be.
+    /// Interfaces of which a sysctl may deviate from its desired value.
     pending: BTreeSet<InterfaceName>,
     last_read: Option<Duration>,
     retry_at: Option<Duration>,
@@ -73,7 +74,8 @@ impl SysctlSettings {
         }
     }
 
-    /// Takes note of the endpoint that an interface has now: whether it may use foreign source addresses.
+    /// Notes whether the endpoint of an interface may use foreign source addresses; `None` without
+    /// an endpoint.
     pub(crate) fn on_owner(&mut self, interface: InterfaceName, may_spoof: Option<bool>) {
         match may_spoof {
             Some(may_spoof) => {
@@ -88,29 +90,31 @@ impl SysctlSettings {
         }
     }
 
-    /// An interface came, went, or changed its state; a new one has the kernel's defaults.
+    /// Notes that an interface appeared, disappeared or changed its state. A new one has the
+    /// kernel's defaults.
     pub(crate) fn on_link(&mut self, interface: InterfaceName) {
         if self.interfaces.contains_key(&interface) {
             self.pending.insert(interface);
         }
     }
 
-    /// The kernel has no sysctls: without routes of ours, their owner configures the interfaces.
+    /// Clears all pending interfaces, because the kernel has no sysctls. If our routes are disabled,
+    /// the program that owns the routes configures the interfaces.
     pub(crate) fn leave(&mut self) {
         self.pending.clear();
     }
 
-    /// Whether an interface that is up still waits to be configured.
+    /// Reports whether an interface still waits to be configured.
     pub(crate) fn is_pending(&self, interface: InterfaceName) -> bool {
         self.pending.contains(&interface)
     }
 
-    /// How often somebody else had changed one, and it was set back.
+    /// Returns the number of sysctls that another process changed and the dataplane restored.
     pub(crate) const fn repaired(&self) -> u64 {
         self.repaired
     }
 
-    /// When something has to be done although nothing changes.
+    /// Returns the time until the next retry or check.
     pub(crate) fn next(&self, now: Duration, retry_interval: Duration) -> Option<Duration> {
         let retry = self.retry_at.map(|failed| failed + retry_interval);
         retry.into_iter().chain(self.refresh_at()).min().map(|at| at.saturating_sub(now))
@@ -120,7 +124,7 @@ impl SysctlSettings {
         self.refresh_interval.zip(self.last_read).map(|(interval, last)| last + interval)
     }
 
-    /// Writes what is wanted in the families in `open`, and leaves the others alone.
+    /// Writes the desired sysctls of the families in `open`, and leaves the others alone.
     pub(crate) fn apply(
         &mut self,
         kernel: &mut dyn Sysctls,
@@ -142,7 +146,7 @@ impl SysctlSettings {
         let interfaces: Vec<(InterfaceName, bool)> = self.interfaces.iter().map(|(i, spoof)| (*i, *spoof)).collect();
         for (interface, may_spoof) in interfaces {
             let is_pending = self.pending.contains(&interface);
-            // Once it is up, the news comes.
+            // A link event follows when the interface is up.
             if !(is_pending || read_all) || !links.is_up(interface) {
                 continue;
             }
@@ -186,7 +190,8 @@ impl SysctlSettings {
         let v6 = |name: &str, value: &str, weight| {
             wanted(Family::V6, format!("net/ipv6/conf/{interface}/{name}"), value, weight)
         };
-        // A workload must never advertise itself as the host's router, whether or not IPv6 is enforced.
+        // The host must never accept router advertisements of a workload, whether or not policy is
+        // enforced for IPv6.
         let mut all = vec![v6("accept_ra", OFF, Weight::Optional)];
         if self.families.contains(&Family::V4) {
             let delay = format!("net/ipv4/neigh/{interface}/proxy_delay");
@@ -204,7 +209,8 @@ impl SysctlSettings {
         all
     }
 
-    /// Goes on with the rest if one fails. `were_right` tells whether all had their values before.
+    /// Writes all given sysctls, and continues with the rest if one fails. `were_right` is true if
+    /// all had their values before.
     fn bring(
         &mut self,
         all: Vec<Wanted>,
@@ -225,7 +231,7 @@ impl SysctlSettings {
                 Ensured::Written { path, found } => {
                     if were_right {
                         self.repaired += 1;
-                        tracing::warn!(sysctl = %path, %found, "changed by somebody else, set back");
+                        tracing::warn!(sysctl = %path, %found, "sysctl changed by another process; restored");
                     }
                 }
                 Ensured::Failed => outcome = Progress::Failed,
@@ -245,16 +251,16 @@ impl SysctlSettings {
     }
 }
 
-/// What became of several sysctls; the worst of them.
+/// Result for several sysctls: the worst of their results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Progress {
     Done,
-    /// Some belong to a family whose policy is not in force yet.
+    /// Some sysctls belong to a family whose policy is not in force yet.
     Waits,
     Failed,
 }
 
-/// What became of one.
+/// Result for one sysctl.
 enum Ensured {
     WasRight,
     Written { path: SysctlPath, found: String },
@@ -268,14 +274,14 @@ fn ensure(wanted: Wanted, kernel: &mut dyn Sysctls, problems: &mut Vec<Dataplane
     let path = match SysctlPath::new(path) {
         Ok(path) => path,
         Err(error) => {
-            tracing::error!(%error, "sysctl left alone");
+            tracing::error!(%error, "invalid sysctl path; sysctl not set");
             return if weight == Weight::Optional { Ensured::CanBeDoneWithout } else { Ensured::Failed };
         }
     };
     let found = match kernel.read_sysctl(&path) {
         Ok(current) if current.trim() == value => return Ensured::WasRight,
         Ok(current) => current.trim().to_owned(),
-        // Some can be written but not read.
+        // Some sysctls can be written but not read.
         Err(_) => String::new(),
     };
     let error = match kernel.write_sysctl(&path, &value) {
@@ -284,10 +290,10 @@ fn ensure(wanted: Wanted, kernel: &mut dyn Sysctls, problems: &mut Vec<Dataplane
     };
     match (weight, &error) {
         (Weight::Optional, _) => {
-            tracing::debug!(%path, %error, "sysctl that can be done without cannot be written");
+            tracing::debug!(%path, %error, "optional sysctl cannot be written");
             Ensured::CanBeDoneWithout
         }
-        // The interface is gone; the news will come.
+        // The interface is gone; a link event follows.
         (Weight::Needed, KernelError::NotFound) => Ensured::Failed,
         (Weight::Needed, _) => {
             problems.push(DataplaneProblem::Sysctl { path, error });

@@ -1,4 +1,5 @@
-//! Tunnel devices, as wanted and as they are (`configureTunnelDevice` in `felix/dataplane/linux/route_mgr.go`).
+//! Tunnel devices: desired and observed (`configureTunnelDevice` in
+//! `felix/dataplane/linux/route_mgr.go`).
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,32 +11,32 @@ use crate::kernel::Links;
 use crate::kernel_error::KernelError;
 use crate::report::{DataplaneProblem, DeviceProblem};
 
-/// How often a device is looked at although nothing says that it has changed.
+/// Interval between checks of a device without any event.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
-/// What a tunnel device should be.
+/// Desired state of a tunnel device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// It is not known; the device stays as it is.
+    /// The desired state is unknown; the device stays as it is.
     Unknown(Option<DeviceProblem>),
-    /// There should be none.
+    /// The device should not exist.
     Absent,
-    /// It should have no addresses, if it is there: the kernel does not let go of it.
+    /// The device should have no addresses, if it exists; the kernel does not allow its removal.
     Bare,
-    /// It should be like this.
+    /// The device should exist with these parameters.
     Present(DeviceSpec),
 }
 
-/// How a tunnel device should be.
+/// Desired parameters of a tunnel device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceSpec {
     pub(crate) kind: DeviceKind,
     pub(crate) mac: Option<Mac>,
     pub(crate) mtu: u32,
-    /// Its only address, but for those that the kernel makes itself.
+    /// Its only address, besides those that the kernel assigns itself.
     pub(crate) address: Option<IpAddr>,
-    /// Whether checksums are computed before it gets packets.
+    /// Whether checksums are computed before packets reach the device.
     pub(crate) no_checksum_offload: bool,
 }
 
@@ -44,7 +45,8 @@ pub(crate) struct DeviceSpec {
 pub(crate) struct TunnelDevice {
     name: InterfaceName,
     family: Family,
-    /// The only kind of device of this name that is removed; `None` for any.
+    /// Kind of device that may be removed; devices of the same name and another kind are left
+    /// alone. `None` for any kind.
     kind: Option<DeviceKind>,
     wanted: Wanted,
     dirty: bool,
@@ -64,7 +66,8 @@ impl TunnelDevice {
         Self { name, family, kind: None, wanted: Wanted::Unknown(None), dirty: true, checked: None, failure: None }
     }
 
-    /// Leaves devices of its name alone that are of another kind.
+    /// Limits changes to devices of this kind; devices of the same name and another kind are left
+    /// alone.
     pub(crate) fn of_kind(self, kind: DeviceKind) -> Self {
         Self { kind: Some(kind), ..self }
     }
@@ -77,7 +80,7 @@ impl TunnelDevice {
         matches!(self.wanted, Wanted::Present(_))
     }
 
-    /// Whether a device is wanted, or would be if its parent were known.
+    /// Reports whether the device is desired, or would be if its parent were known.
     pub(crate) const fn is_asked_for(&self) -> bool {
         self.is_wanted() || matches!(self.wanted, Wanted::Unknown(Some(_)))
     }
@@ -89,25 +92,25 @@ impl TunnelDevice {
         }
     }
 
-    /// The device or its addresses changed.
+    /// Notes that the device or its addresses changed.
     pub(crate) fn on_link(&mut self) {
         self.dirty = true;
     }
 
-    /// Whether the kernel does not know of such devices.
+    /// Reports whether the kernel does not support this kind of device.
     pub(crate) fn is_unsupported(&self) -> bool {
         let problem = self.failure.as_ref().map(|failure| &failure.problem);
         matches!(problem, Some(DeviceProblem::Kernel { error: KernelError::Unsupported, .. }))
     }
 
-    /// When something has to be done although nothing changes.
+    /// Returns the time until the next check or retry.
     pub(crate) fn next(&self, now: Duration) -> Option<Duration> {
         let check = self.checked.filter(|_| self.is_wanted()).map(|at| at + CHECK_INTERVAL);
         let retry = self.failure.as_ref().map(|failure| failure.retry_at);
         check.into_iter().chain(retry).min().map(|at| at.saturating_sub(now))
     }
 
-    /// Brings the device to what is wanted, if it may not be that.
+    /// Brings the device to its desired state, if it may deviate from it.
     pub(crate) fn apply(&mut self, kernel: &mut dyn Links, problems: &mut Vec<DataplaneProblem>) {
         let now = kernel.now();
         if (self.dirty || self.next(now).is_some_and(|wait| wait.is_zero())) && !kernel.is_stopping() {
@@ -151,20 +154,20 @@ impl TunnelDevice {
             }
             Some(device) if is_compatible(spec, &device) => device,
             Some(device) => {
-                tracing::warn!(device = %self.name, "it has other parameters than it should; it is made afresh");
+                tracing::warn!(device = %self.name, "device has wrong parameters; recreating it");
                 self.change(kernel, "it cannot be removed", &DeviceChange::Delete(device.index))?;
                 self.create(kernel, spec)?
             }
             None => self.create(kernel, spec)?,
         };
-        // With another MTU it is still of use.
+        // With another MTU the device is still usable, so an error must not stop the next steps.
         let mtu = if device.mtu == spec.mtu {
             Ok(())
         } else {
             self.change(kernel, "its MTU cannot be set", &DeviceChange::SetMtu(device.index, spec.mtu))
         };
         self.set_address(kernel, &device, spec.address)?;
-        // So it is without this.
+        // The same holds for checksum offload.
         let checksums = if spec.no_checksum_offload {
             let result = kernel.disable_checksum_offload(device.index, self.name);
             result.map_err(problem("its checksum offload cannot be switched off"))
@@ -201,14 +204,15 @@ impl TunnelDevice {
         let (name, kind) = (self.name, spec.kind.clone());
         let result = kernel.change_device(&DeviceChange::Create { name, mac: spec.mac, kind });
         match (self.find(kernel)?, result) {
-            // The kernel makes one of the kind by itself when it is asked for the first time, and somebody else may have.
+            // The kernel creates a device of this kind itself on first use, or another process may
+            // have created it.
             (Some(device), Ok(()) | Err(KernelError::Exists)) if is_compatible(spec, &device) => Ok(device),
             (_, Err(error)) => Err(problem(what)(error)),
-            (_, Ok(())) => Err(problem(what)(KernelError::Failed("it is not what was asked for".into()))),
+            (_, Ok(())) => Err(problem(what)(KernelError::Failed("the created device has other parameters".into()))),
         }
     }
 
-    /// Leaves only this address.
+    /// Removes all addresses except this one, and adds it if it is missing.
     fn set_address(
         &self,
         kernel: &mut dyn Links,
@@ -235,7 +239,7 @@ impl TunnelDevice {
     }
 }
 
-/// Whether the device need not be made afresh.
+/// Reports whether the device can be kept, rather than recreated.
 fn is_compatible(spec: &DeviceSpec, device: &Device) -> bool {
     spec.kind == device.kind && (spec.mac.is_none() || spec.mac == device.mac)
 }

@@ -1,5 +1,5 @@
-//! What a VXLAN device knows of other nodes: the Ethernet address at each tunnel address, and the node behind each Ethernet
-//! address (`felix/vxlanfdb`).
+//! Neighbour and forwarding entries of a VXLAN device for other nodes: the MAC address of each
+//! tunnel address, and the node behind each MAC address (`felix/vxlanfdb`).
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::neighbour::{Neighbour, NeighbourChange};
 use crate::report::DataplaneProblem;
 use crate::routes::BATCH;
 
-/// The permanent entries of one device, all of which are ours.
+/// Permanent entries of one device, all of which are ours.
 #[derive(Debug)]
 pub(crate) struct VtepEntries {
     family: Family,
     device: InterfaceName,
     neighbours: Delta<IpAddr, Mac>,
     destinations: Delta<Mac, IpAddr>,
-    /// The device that the entries were read of.
+    /// Index of the device whose entries were read.
     interface: Option<u32>,
     must_read: bool,
     last_read: Option<Duration>,
@@ -43,7 +43,7 @@ impl VtepEntries {
         }
     }
 
-    /// The Ethernet address at a tunnel address.
+    /// Sets or removes the MAC address of a tunnel address.
     pub(crate) fn set_neighbour(&mut self, address: IpAddr, mac: Option<Mac>) {
         match mac {
             Some(mac) => self.neighbours.set_desired(address, mac),
@@ -51,7 +51,7 @@ impl VtepEntries {
         };
     }
 
-    /// The node that has an Ethernet address.
+    /// Sets or removes the node behind a MAC address.
     pub(crate) fn set_destination(&mut self, mac: Mac, destination: Option<IpAddr>) {
         match destination {
             Some(destination) => self.destinations.set_desired(mac, destination),
@@ -59,19 +59,19 @@ impl VtepEntries {
         };
     }
 
-    /// The device came, went, or changed its state.
+    /// Notes that the device appeared, disappeared or changed its state.
     pub(crate) fn on_link(&mut self) {
         self.must_read = true;
     }
 
-    /// When something has to be done although nothing changes.
+    /// Returns the time until the next refresh or retry.
     pub(crate) fn next(&self, now: Duration, retry: Duration, refresh: Option<Duration>) -> Option<Duration> {
         let refresh = self.interface.and(refresh.zip(self.last_read)).map(|(interval, last)| last + interval);
         let retry = self.retry_at.map(|failed| failed + retry);
         refresh.into_iter().chain(retry).min().map(|at| at.saturating_sub(now))
     }
 
-    /// Brings the device's entries to what is wanted, once it is up, and if it is wanted itself.
+    /// Brings the device's entries to the desired state, if the device is desired and up.
     pub(crate) fn apply(
         &mut self,
         is_wanted: bool,
@@ -128,7 +128,7 @@ impl VtepEntries {
     fn write(&mut self, kernel: &mut dyn Neighbours, interface: u32, problems: &mut Vec<DataplaneProblem>) {
         let neighbour = |address: &IpAddr, mac: &Mac| Neighbour { interface, address: *address, mac: *mac };
         let entry = |mac: &Mac, destination: &IpAddr| FdbEntry { interface, mac: *mac, destination: *destination };
-        // A neighbour is of no use before it is known where its frames go.
+        // A neighbour entry is useless until the forwarding entry of its MAC address exists.
         let destinations = self.destinations.pending_writes().map(|(mac, write)| entry(mac, write.desired));
         let mut changes: Vec<NeighbourChange> = destinations.map(NeighbourChange::SetFdb).collect();
         let neighbours = self.neighbours.pending_writes().map(|(address, write)| neighbour(address, write.desired));
@@ -161,7 +161,7 @@ impl VtepEntries {
             (Ok(()), SetFdb(entry)) => self.destinations.confirm_written(&entry.mac),
             (Ok(()) | Err(KernelError::NotFound), Delete(entry)) => self.neighbours.confirm_removed(&entry.address),
             (Ok(()) | Err(KernelError::NotFound), DeleteFdb(entry)) => self.destinations.confirm_removed(&entry.mac),
-            // The device is gone: the news will come.
+            // The device is gone or down; a link event follows.
             (Err(KernelError::NotFound | KernelError::LinkDown), _) => self.must_read = true,
             (Err(error), Set(neighbour) | Delete(neighbour)) => {
                 self.must_read = true;

@@ -1,4 +1,5 @@
-//! The ways to workloads and to other nodes: routes, neighbours, tunnels, sysctls and limits of bandwidth.
+//! Paths to workloads and to other nodes: routes, neighbours, tunnels, sysctls and bandwidth
+//! limits.
 
 use tortie_iptables::InterfaceName;
 use tortie_model::desired::{DesiredUpdate, HostMetadata, Route, Vtep, WireguardPeer};
@@ -14,25 +15,27 @@ use crate::routes::RouteTable;
 use crate::sysctls::SysctlSettings;
 use crate::wireguard::Wireguard;
 
-/// Routes, neighbours, tunnels, sysctls and limits of a node; written once policy is in force.
+/// Routes, neighbours, tunnels, sysctls and bandwidth limits of a node; written once policy is in
+/// force.
 #[derive(Debug)]
 pub(crate) struct Ways {
-    /// Beginnings of the names of workload interfaces.
+    /// Name prefixes of workload interfaces.
     workload_prefixes: Vec<InterfaceName>,
-    /// The main table of each family, in the order of the output.
+    /// Main routing table of each family, in the order of the output.
     pub(crate) routes: Vec<RouteTable>,
     pub(crate) neighbours: StaticNeighbours,
     /// One for each family, in the order of the output.
     pub(crate) overlays: Vec<Overlay>,
-    /// One for each family, in the order of the output; none if there is no table for their routes.
+    /// One for each family, in the order of the output; empty if no routing table is configured for
+    /// them.
     pub(crate) wireguards: Vec<Wireguard>,
-    /// One for each family, in the order of the output; none if nothing is answered for.
+    /// One for each family, in the order of the output; empty if the node answers for no addresses.
     pub(crate) proxy_neighbours: Vec<ProxyNeighbours>,
-    /// Rules depend on which tunnels there are, and that has changed.
+    /// The set of tunnels, on which rules depend, has changed.
     pub(crate) tunnels_changed: bool,
     pub(crate) sysctls: SysctlSettings,
     pub(crate) bandwidth: Bandwidth,
-    /// Virtual machines have been looked for that had moved here before.
+    /// Whether virtual machines that had moved here before have been looked for.
     pub(crate) has_sought_live: bool,
 }
 
@@ -46,7 +49,7 @@ impl Ways {
             overlays: families.iter().map(|family| Overlay::new(*family, config)).collect(),
             wireguards: families.iter().filter_map(|family| Wireguard::new(*family, config)).collect(),
             proxy_neighbours: families.iter().filter_map(|family| ProxyNeighbours::new(*family, config)).collect(),
-            // The sets that rules refer to have to be filled.
+            // The sets that rules refer to have to be filled at the start.
             tunnels_changed: true,
             sysctls: SysctlSettings::new(families.to_vec(), config.ip_forwarding, routes.refresh_interval),
             bandwidth: Bandwidth::default(),
@@ -54,7 +57,7 @@ impl Ways {
         }
     }
 
-    /// Takes a change of the desired state; those that concern no way are ignored.
+    /// Takes a change of the desired state; changes that do not concern these paths are ignored.
     pub(crate) fn on_update(&mut self, update: &DesiredUpdate) {
         use DesiredUpdate as Update;
         let proxies = self.proxy_neighbours.iter_mut();
@@ -80,7 +83,8 @@ impl Ways {
             Update::WireguardRemove(node) => self.on_peer(Family::V4, node, None),
             Update::WireguardV6(node, peer) => self.on_peer(Family::V6, node, Some(peer)),
             Update::WireguardV6Remove(node) => self.on_peer(Family::V6, node, None),
-            // The managers of policy, endpoints and sets take these, or the owner of the dataplane.
+            // The managers of policy, endpoints and sets handle these, or the owner of the
+            // dataplane.
             Update::DatastoreNotReady
             | Update::Config(_)
             | Update::InSync
@@ -122,7 +126,7 @@ impl Ways {
         self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_peer(family, node, peer));
     }
 
-    /// The addresses of an interface changed.
+    /// Notes that the addresses of an interface changed.
     pub(crate) fn on_addresses(&mut self, name: InterfaceName) {
         self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_addresses(name));
         self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_link(name));
@@ -131,7 +135,7 @@ impl Ways {
         }
     }
 
-    /// An interface came, went, or changed its state.
+    /// Notes that an interface appeared, disappeared or changed its state.
     pub(crate) fn on_link(&mut self, name: InterfaceName) {
         self.routes.iter_mut().for_each(|table| table.on_link(name));
         self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_link(name));

@@ -1,4 +1,4 @@
-//! `WireGuard` devices as data (`linux/wireguard.h`).
+//! Types of `WireGuard` devices (`linux/wireguard.h`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 use tortie_model::Cidr;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-/// The length of a key as text.
+/// Length of a key in base64.
 const TEXT_LEN: usize = 44;
 
 /// A public key.
@@ -16,7 +16,7 @@ const TEXT_LEN: usize = 44;
 pub struct WireguardKey(pub [u8; 32]);
 
 impl fmt::Display for WireguardKey {
-    /// In base64, as `wg(8)` has it.
+    /// Writes the key in base64, like `wg(8)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.chunks(3) {
             let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or_default());
@@ -37,7 +37,7 @@ impl fmt::Debug for WireguardKey {
     }
 }
 
-/// Text that is no key.
+/// Text that is not a `WireGuard` key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a WireGuard key: 32 bytes in base64")]
 pub struct InvalidWireguardKey;
@@ -59,20 +59,20 @@ impl FromStr for WireguardKey {
                 bits &= (1 << count) - 1;
             }
         }
-        // Two bits are left over, and mean nothing.
+        // The last two bits are unused.
         <[u8; 32]>::try_from(bytes).map(Self).map_err(|_| InvalidWireguardKey)
     }
 }
 
-/// A device, as the kernel has it.
+/// A device in the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "implementers of a kernel construct them")]
 pub struct WireguardDevice {
-    /// Its public key; `None` if it has no private one.
+    /// Its public key; `None` if it has no private key.
     pub public_key: Option<WireguardKey>,
-    /// The UDP port that it listens at; 0 for any.
+    /// UDP port on which it listens; 0 for any.
     pub port: u16,
-    /// The mark of the packets that it sends to other nodes; 0 for none.
+    /// Mark of the packets that it sends to other nodes; 0 for none.
     pub mark: u32,
     /// Its peers, by their public keys.
     pub peers: BTreeMap<WireguardKey, DevicePeer>,
@@ -82,11 +82,11 @@ pub struct WireguardDevice {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "implementers of a kernel construct them")]
 pub struct DevicePeer {
-    /// Where packets to it are sent.
+    /// Address and port to which packets for the peer are sent.
     pub endpoint: Option<SocketAddr>,
-    /// How often it is sent something although there is nothing to say, in seconds; 0 for never.
+    /// Keep-alive interval in seconds; 0 disables keep-alives.
     pub keep_alive: u16,
-    /// The networks that are reached by it, and that its packets may come from. Each belongs to one peer of a device only.
+    /// Networks behind the peer, from which it may send. Each belongs to one peer of a device only.
     pub allowed: BTreeSet<Cidr>,
 }
 
@@ -94,18 +94,18 @@ pub struct DevicePeer {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "implementers of a kernel must handle all of it")]
 pub struct WireguardChange {
-    /// Give it a new private key, which nobody else learns.
+    /// Whether to generate a new private key, which never leaves the kernel implementation.
     pub new_key: bool,
-    /// The port to listen at, if it is to change.
+    /// New listening port; `None` for no change.
     pub port: Option<u16>,
-    /// The mark of packets, if it is to change.
+    /// New mark; `None` for no change.
     pub mark: Option<u32>,
-    /// What becomes of peers, in this order.
+    /// Changes of peers, in this order.
     pub peers: Vec<PeerChange>,
 }
 
 impl WireguardChange {
-    /// Whether there is nothing to change.
+    /// Reports whether nothing changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -116,19 +116,19 @@ impl WireguardChange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums, reason = "implementers of a kernel must handle every variant")]
 pub enum PeerChange {
-    /// Remove it.
+    /// Remove the peer.
     Remove(WireguardKey),
-    /// Make it, in place of one with this key.
+    /// Add the peer, or replace the one with this key.
     Replace(WireguardKey, DevicePeer),
-    /// Change it if it is there.
+    /// Change the peer if it exists.
     Update {
         /// Its key.
         key: WireguardKey,
-        /// Where it is, if that is to change.
+        /// New endpoint; `None` for no change.
         endpoint: Option<SocketAddr>,
-        /// How often it is sent something.
+        /// Keep-alive interval in seconds; 0 disables keep-alives.
         keep_alive: u16,
-        /// What is reached by it besides.
+        /// Networks to add.
         added: Vec<Cidr>,
     },
 }

@@ -26,11 +26,11 @@ use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
 use tortie_rules::{Marks, RulesConfig};
 
-/// Runs commands in a namespace.
+/// Runs commands in a network namespace.
 struct RealKernel<'a> {
     namespace: &'a Namespace,
     rest: FakeKernel,
-    /// Programs that were given something to write.
+    /// Programs that were run with input to write.
     writes: Vec<String>,
     /// A program that cannot be run.
     broken: Option<&'static str>,
@@ -99,7 +99,7 @@ impl Netfilter for RealKernel<'_> {
                 Err(error) => Outcome::not_run(error.to_string()),
             }
         };
-        // Side by side, as the agent does.
+        // Concurrently, as in the agent.
         std::thread::scope(|scope| {
             let running: Vec<_> = commands.into_iter().map(|command| scope.spawn(move || run(command))).collect();
             running.into_iter().map(|running| running.join().expect("it does not panic")).collect()
@@ -185,7 +185,8 @@ kernel_test! {
             assert!(again.apply(&mut kernel).is_complete());
             assert_eq!(kernel.writes, [] as [&str; 0], "{backend}");
 
-            // A policy less: the other is now reached directly, and nothing is left of the first.
+            // Without the policy, the second workload is reachable directly, and nothing of the
+            // first is left.
             let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "a");
             for update in updates(interfaces) {
                 if let DesiredUpdate::WorkloadEndpoint(id, mut state) = update {
@@ -234,7 +235,8 @@ kernel_test! {
             assert!(dataplane(old, interfaces, None).apply(&mut kernel).enforced(), "{old}");
             let saves = ["iptables", "ip6tables"].map(|name| format!("{name}-{old}-save"));
 
-            // With one table program missing, the old rules stay; with all there, they go. Nothing passes meanwhile.
+            // While one table program is missing, the old rules stay; once all exist, they are
+            // removed. No packet passes meanwhile.
             let switch = flood();
             let mut next = dataplane(new, interfaces, Some(old));
             kernel.broken = Some(if new == Backend::Nft { "ip6tables-nft-restore" } else { "ip6tables-legacy-restore" });
@@ -248,7 +250,7 @@ kernel_test! {
     }
 }
 
-/// Packets from one pod to the other, without pause.
+/// Packets from one pod to the other, sent continuously.
 struct Flood {
     stop: Arc<AtomicBool>,
     sender: JoinHandle<()>,
@@ -268,7 +270,7 @@ impl Flood {
         let stopped = Arc::clone(&stop);
         let sender = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                // Refused or not, the next one follows.
+                // An error does not stop the flood.
                 let _ = sending.send(b"?");
                 std::thread::sleep(Duration::from_micros(100));
             }
@@ -276,7 +278,7 @@ impl Flood {
         Self { stop, sender, receiver }
     }
 
-    /// How many came through.
+    /// Returns the number of received packets.
     fn end(self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         self.sender.join().expect("it only sends");

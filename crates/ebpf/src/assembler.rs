@@ -1,4 +1,4 @@
-//! Writing programs.
+//! Assembly of programs.
 
 use std::fmt;
 
@@ -8,23 +8,23 @@ use crate::instruction::{
     halves,
 };
 
-/// Writes a program from its beginning to its end.
+/// Assembler that writes a program from its begin to its end.
 ///
-/// It begins with its context in `r1`. Jumps lead forwards only, so that every program ends, and the verifier looks at each
-/// path once.
+/// A program begins with its context in `r1`. Jumps lead forwards only, so every program
+/// terminates, and the verifier visits each path once.
 #[derive(Clone, Debug, Default)]
 pub struct Assembler {
     instructions: Vec<Instruction>,
-    /// For each label how many instructions are before it.
+    /// Number of instructions before each label.
     labels: Vec<Option<usize>>,
     placed_twice: Option<Label>,
 }
 
-/// Why something is no program.
+/// Reason why a program cannot be assembled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AssembleError {
-    /// A label is placed nowhere.
+    /// A label is not placed.
     #[error("instruction {instruction} jumps to a label that is placed nowhere")]
     NotPlaced {
         /// The jump, counted from 0.
@@ -39,24 +39,24 @@ pub enum AssembleError {
         /// The jump.
         instruction: usize,
     },
-    /// The verifier would not take an instruction.
+    /// The verifier would refuse an instruction.
     #[error("instruction {instruction}: {flaw}")]
     Flaw {
         /// The instruction.
         instruction: usize,
-        /// What is wrong with it.
+        /// The flaw.
         flaw: Flaw,
     },
 }
 
 impl Assembler {
-    /// An empty program.
+    /// Returns an empty program.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A new label, to be placed once, behind all jumps to it.
+    /// Returns a new label, to be placed once, behind all jumps to it.
     #[must_use]
     #[expect(clippy::expect_used, reason = "2^32 labels are more than any program has")]
     pub fn label(&mut self) -> Label {
@@ -85,7 +85,7 @@ impl Assembler {
         self.compute(Operation::Move, to, value)
     }
 
-    /// `to = value`, of all 64 bits.
+    /// `to = value`, with 64 bits.
     pub fn set_wide(&mut self, to: Register, value: u64) -> &mut Self {
         self.push(Instruction::Constant { to, value })
     }
@@ -95,12 +95,12 @@ impl Assembler {
         self.push(Instruction::MapAddress { to, map })
     }
 
-    /// `to = address of the first value of the map`, an array that has one alone.
+    /// `to = address of the first value of the map`, an array with a single value.
     pub fn set_first_value(&mut self, to: Register, map: MapId) -> &mut Self {
         self.push(Instruction::FirstValue { to, map })
     }
 
-    /// `to = address on the stack`, which is so many bytes below its end.
+    /// `to = address on the stack`, `below` bytes below its end.
     pub fn set_stack(&mut self, to: Register, below: u16) -> &mut Self {
         self.push(Instruction::FramePointer { to });
         self.compute(Operation::Add, to, -i32::from(below))
@@ -111,12 +111,12 @@ impl Assembler {
         self.push(Instruction::Compute { operation, width: Width::Full, to, by: by.into() })
     }
 
-    /// The same with 32 bits; the others are 0 then.
+    /// Like [`compute`](Self::compute), with 32 bits; the upper 32 bits become 0.
     pub fn compute_half(&mut self, operation: Operation, to: Register, by: impl Into<Operand>) -> &mut Self {
         self.push(Instruction::Compute { operation, width: Width::Half, to, by: by.into() })
     }
 
-    /// Turns the lowest bytes from the machine's order into that of the network, or back; the others are 0 then.
+    /// Converts the lowest bytes from native to network byte order, or back; the others become 0.
     pub fn to_big_endian(&mut self, size: Size, register: Register) -> &mut Self {
         self.push(Instruction::ToBigEndian { size, register })
     }
@@ -131,32 +131,32 @@ impl Assembler {
         self.push(Instruction::Store { size, base: base.into(), offset, value: value.into() })
     }
 
-    /// `memory at base + offset += value`, of 64 bits that others may add to at the same time.
+    /// `memory at base + offset += value`, atomically, with 64 bits.
     pub fn add_atomically(&mut self, base: impl Into<Base>, offset: i16, value: Register) -> &mut Self {
         self.push(Instruction::AddAtomically { base: base.into(), offset, value })
     }
 
-    /// Goes on at a label.
+    /// Jumps to a label.
     pub fn jump(&mut self, target: Label) -> &mut Self {
         self.push(Instruction::Jump { target })
     }
 
-    /// Goes on at a label if a test holds, of all 64 bits.
+    /// Jumps to a label if a comparison of 64 bits is true.
     pub fn jump_if(&mut self, left: Register, test: Test, right: impl Into<Operand>, target: Label) -> &mut Self {
         self.push(Instruction::JumpIf { test, width: Width::Full, left, right: right.into(), target })
     }
 
-    /// Goes on at a label if a test holds, of the lower 32 bits.
+    /// Jumps to a label if a comparison of the lower 32 bits is true.
     pub fn jump_if_half(&mut self, left: Register, test: Test, right: impl Into<Operand>, target: Label) -> &mut Self {
         self.push(Instruction::JumpIf { test, width: Width::Half, left, right: right.into(), target })
     }
 
-    /// Calls a function of the kernel with `r1` and what follows as arguments.
+    /// Calls a kernel helper function, with arguments from `r1` on.
     pub fn call(&mut self, helper: Helper) -> &mut Self {
         self.push(Instruction::Call(helper))
     }
 
-    /// Calls a function of the kernel by its number among the kernel's types.
+    /// Calls a kernel function by its number among the kernel's types.
     pub fn call_kernel(&mut self, function: KernelFunction) -> &mut Self {
         self.push(Instruction::CallKernel(function))
     }
@@ -166,7 +166,7 @@ impl Assembler {
         self.push(Instruction::Exit)
     }
 
-    /// The whole program.
+    /// Returns the whole program.
     ///
     /// # Errors
     /// [`AssembleError`].
@@ -208,32 +208,32 @@ impl Assembler {
     }
 }
 
-/// A program that may be loaded as soon as its maps are there.
+/// A program, which can be loaded once its maps exist.
 ///
-/// As text it is what the kernel's verifier would show of it: a line for each instruction.
+/// Its text form is that of the kernel's verifier: one line for each instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Each instruction, the slot at which it begins, and the one to which it jumps.
+    /// Each instruction, its first slot, and the slot to which it jumps.
     lines: Vec<(Instruction, usize, usize)>,
     slots: Vec<Slot>,
-    /// The slots in which maps are named.
+    /// Slots that refer to maps.
     maps: Vec<(usize, MapId)>,
 }
 
 impl Program {
-    /// How many slots of 8 bytes it has: what the kernel counts as instructions.
+    /// Returns the number of slots of 8 bytes, which the kernel counts as instructions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether it has none, which cannot be: each has an end.
+    /// Reports whether it has no slots; always false, since each program has an end.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// The maps that it refers to, ascending.
+    /// Returns the maps that it refers to, ascending.
     #[must_use]
     pub fn maps(&self) -> Vec<MapId> {
         let mut maps: Vec<MapId> = self.maps.iter().map(|(_, map)| *map).collect();
@@ -242,7 +242,7 @@ impl Program {
         maps
     }
 
-    /// What bpf(2) takes, with the file descriptor of each map.
+    /// Returns the program for bpf(2), with the file descriptor of each map.
     #[must_use]
     #[expect(clippy::expect_used, reason = "the assembler notes the slots that it makes")]
     pub fn bytes(&self, descriptor: impl Fn(MapId) -> i32) -> Vec<u8> {
@@ -253,8 +253,8 @@ impl Program {
         slots.into_iter().flat_map(Slot::bytes).collect()
     }
 
-    /// What an interpreter takes that knows nothing of maps: with the address of each one's first value, or of what the interpreter
-    /// takes for the map.
+    /// Returns the program for an interpreter without maps: with the address of each map's first
+    /// value, or of the interpreter's substitute for the map.
     #[must_use]
     #[expect(clippy::expect_used, reason = "the assembler notes the slots that it makes")]
     pub fn bytes_with_addresses(&self, address: impl Fn(MapId) -> u64) -> Vec<u8> {

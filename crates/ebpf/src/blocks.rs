@@ -1,34 +1,37 @@
-//! Values by keys of some bytes, as blocks that an array map holds.
+//! Tries: values by keys of several bytes, stored in blocks of an array map.
 //!
-//! A *tree* leads from the bytes of a key, one after the other, to a value. Each step is a *block* of 256 *cells*; a cell is a
-//! value, which holds for all keys from there on, or the number of another block. A tree is known by its root, a cell as well.
-//! Blocks never change: a change makes new ones along its way and gives a new root. Two blocks are never alike, so that what
-//! trees have in common is there once. Whoever writes new blocks before the root that leads to them changes a tree, or many at
-//! once, in one step, and readers see all of a change or nothing.
+//! A *trie* leads from the bytes of a key, one after the other, to a value. Each step reads a
+//! *block* of 256 *cells*. A cell is a value, which holds for all keys with this prefix, or the
+//! number of another block. The root of a trie is a cell as well.
+//!
+//! Blocks never change: a change makes new blocks along the path of the key, and a new root. No two
+//! blocks are equal, so tries share their common parts. A writer that writes new blocks before the
+//! root that leads to them changes one or many tries atomically: readers see all of the change or
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ahash::{AHashMap, AHashSet, RandomState};
 use hashbrown::HashTable;
 
-/// How many cells a block has.
+/// Number of cells of a block.
 pub const CELLS: usize = 256;
-/// Bytes of the longest keys.
+/// Maximum length of a key in bytes.
 const MAX_DEPTH: usize = 16;
 
-/// A value, or a block of cells.
+/// A value, or the number of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Cell(u32);
 
 impl Cell {
-    /// The bit of blocks, here. In a map it is that of values: see [`Self::bits`].
+    /// Bit of block numbers in memory. In a map, the same bit marks values: see [`Self::bits`].
     const BLOCK: u32 = 1 << 31;
-    /// How far apart blocks are in a map, in powers of two.
+    /// Binary logarithm of a block's size in bytes.
     pub(crate) const SHIFT: u32 = (CELLS * 4).trailing_zeros();
-    /// Numbers of blocks that a map can have are below.
+    /// Upper bound, exclusive, of block numbers that a map can hold.
     const BLOCKS: u32 = Self::BLOCK >> Self::SHIFT;
 
-    /// A value; of its 32 bits the highest is none.
+    /// Returns a cell with a value of 31 bits; the highest bit is ignored.
     #[must_use]
     pub const fn value(value: u32) -> Self {
         Self(value & !Self::BLOCK)
@@ -38,7 +41,8 @@ impl Cell {
         Self(number | Self::BLOCK)
     }
 
-    /// What stands in a map. What leads to no block there that could be is one with a number that none has.
+    /// Reads a cell of a map. Bits that cannot lead to a block give a cell with an unused block
+    /// number.
     pub(crate) const fn from_bits(bits: u32) -> Self {
         if bits & Self::BLOCK != 0 {
             Self::value(bits)
@@ -49,51 +53,53 @@ impl Cell {
         }
     }
 
-    /// The block that it leads to.
+    /// Returns the number of the block that it leads to.
     #[must_use]
     pub const fn as_block(self) -> Option<u32> {
         if self.0 & Self::BLOCK == 0 { None } else { Some(self.0 & !Self::BLOCK) }
     }
 
-    /// The value; of what leads to a block a number that none has.
+    /// Returns the value; for the number of a block, a number that no value has.
     #[must_use]
     pub const fn as_value(self) -> u32 {
         self.0
     }
 
-    /// As it stands in a map: a value with its highest bit set, or how many bytes a block is from the first one. So a program adds what it has read
-    /// to the address of the blocks, and one comparison tells it whether there is one. Zeros lead to the first, which is never
+    /// Returns the cell in the format of the map: a value with its highest bit set, or the byte
+    /// offset of a block from the first one. So a program adds a cell to the address of the blocks,
+    /// and one comparison distinguishes blocks from values. Zeros lead to block 0, which is never
     /// used and leads nowhere.
     #[must_use]
     pub const fn bits(self) -> u32 {
         match self.as_block() {
             None => self.0 | Self::BLOCK,
             Some(number) if number < Self::BLOCKS => number << Self::SHIFT,
-            // The last that could be: no map has it.
+            // The last possible block, which no map has.
             Some(_) => (Self::BLOCKS - 1) << Self::SHIFT,
         }
     }
 }
 
-/// Keys that begin with some bits are to have a value.
+/// Assignment of a value to all keys with a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assignment<'k> {
-    /// The bytes of a key; it has all that `bits` reaches into.
+    /// Bytes of a key, at least as many as `bits` covers.
     pub key: &'k [u8],
-    /// How many bits of it count.
+    /// Length of the prefix in bits.
     pub bits: u8,
-    /// The value.
+    /// Value of these keys.
     pub value: u32,
 }
 
 #[derive(Debug)]
 struct Block {
     cells: Box<[Cell; CELLS]>,
-    /// How many cells and roots lead to it.
+    /// Number of cells and roots that lead to it.
     references: u32,
-    /// Blocks of the tree that begins here, each counted as often as a way leads to it.
+    /// Number of blocks of the trie that begins here, each counted once for each path to it.
     ways: u32,
-    /// Whether nobody has been told of it yet, so that no reader can be at it.
+    /// Whether it has not been returned by [`Blocks::take_written`] yet, so that no reader can use
+    /// it.
     is_new: bool,
 }
 
@@ -103,65 +109,69 @@ pub struct Blocks {
     blocks: Vec<Option<Block>>,
     by_cells: HashTable<u32>,
     hasher: RandomState,
-    /// The lowest are given out first, so that the map need not be longer than its contents.
+    /// Free numbers. The lowest are assigned first, so that the map need not be longer than its
+    /// contents.
     free: BTreeSet<u32>,
-    /// Those that nothing leads to any more, which readers may still be at.
+    /// Numbers of blocks that nothing leads to any more, but which readers may still use.
     retired: Vec<u32>,
-    /// Those that are new since they were last taken.
+    /// Numbers of blocks that are new since the last [`Blocks::take_written`].
     written: Vec<u32>,
-    /// Those that were there already, which may be without any use.
+    /// Numbers of adopted blocks, which may have no use.
     adopted: Vec<u32>,
 }
 
 impl Blocks {
-    /// None.
+    /// Returns an empty set of blocks.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many blocks lead to values.
+    /// Returns the number of blocks that lead to values.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_cells.len()
     }
 
-    /// Whether there are none.
+    /// Reports whether no block leads to a value.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_cells.is_empty()
     }
 
-    /// How many have a number: those that lead to values, and those that readers may still be at.
+    /// Returns the number of assigned block numbers: those of blocks that lead to values, and those
+    /// that readers may still use.
     #[must_use]
     pub fn in_use(&self) -> usize {
-        // The first number is never given out.
+        // Number 0 is never assigned.
         (self.blocks.len() - self.free.len()).saturating_sub(1)
     }
 
-    /// How many entries the map must have: numbers of blocks are below.
+    /// Returns the required number of map entries; all block numbers are below.
     #[must_use]
     pub fn extent(&self) -> usize {
         self.blocks.len()
     }
 
-    /// The numbers of those that lead to values, ascending.
+    /// Returns the numbers of blocks that lead to values, ascending.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         self.blocks.iter().zip(0..).filter_map(|(block, number)| block.is_some().then_some(number))
     }
 
-    /// What a block holds that leads to values.
+    /// Returns the cells of a block that leads to values.
     pub(crate) fn cells(&self, number: u32) -> Option<&[Cell; CELLS]> {
         Some(&*self.blocks.get(number as usize)?.as_ref()?.cells)
     }
 
-    /// Blocks that a tree has if it shares none with others or with itself: never less than it takes. Known without a walk.
+    /// Returns the number of blocks of a trie without sharing within it or with others: an upper
+    /// bound of the blocks that it takes. Costs no walk.
     pub(crate) fn ways(&self, root: Cell) -> u32 {
         let block = root.as_block().and_then(|number| self.blocks.get(number as usize)?.as_ref());
         block.map_or(0, |block| block.ways)
     }
 
-    /// Blocks that a tree takes if it shares none with others. The cost is that of these blocks.
+    /// Returns the number of blocks of a trie without sharing with others. The cost is proportional
+    /// to that number.
     pub(crate) fn count(&self, root: Cell) -> usize {
         let mut seen: AHashSet<u32> = AHashSet::new();
         let mut cells = vec![root];
@@ -172,13 +182,13 @@ impl Blocks {
         seen.len()
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     #[must_use]
     pub fn get(&self, root: Cell, key: &[u8]) -> u32 {
         self.cell_at(root, key).as_value()
     }
 
-    /// The cell that the first bytes of a key lead to, from where to go on with the others.
+    /// Returns the cell behind a key prefix, at which lookups of the remaining bytes begin.
     #[must_use]
     pub fn cell_at(&self, root: Cell, key: &[u8]) -> Cell {
         let step = |cell: Cell, byte: &u8| cell.as_block().map_or(cell, |number| self.cell(number, *byte));
@@ -190,29 +200,30 @@ impl Blocks {
         block.and_then(|block| block.cells.get(usize::from(byte))).copied().unwrap_or_default()
     }
 
-    /// The tree with other values, later assignments over earlier ones. The one before is as it was, until it is released.
+    /// Returns the trie with other values; later assignments override earlier ones. The previous
+    /// trie stays valid until it is released.
     ///
-    /// The cost is that of the blocks on the ways to the keys.
+    /// The cost is proportional to the number of blocks on the paths of the keys.
     pub fn assign(&mut self, root: Cell, assignments: &[Assignment<'_>]) -> Cell {
         let all: Vec<&Assignment<'_>> = assignments.iter().collect();
         self.assigned(root, 0, &all)
     }
 
-    /// Another use of a tree, which must be released as well.
+    /// Adds a use of a trie, which must be released as well.
     pub fn retain(&mut self, root: Cell) {
         if let Some(block) = root.as_block().and_then(|number| self.blocks.get_mut(number as usize)?.as_mut()) {
             block.references += 1;
         }
     }
 
-    /// A use of a tree is over. Its blocks keep their numbers until [`Blocks::reclaim`], but for those that were never
-    /// [taken](Self::take_written) to be written.
+    /// Ends a use of a trie. Its blocks keep their numbers until [`Blocks::reclaim`], except those
+    /// that were never [returned](Self::take_written) for writing.
     #[expect(clippy::expect_used, reason = "a caller that releases a tree too often would have others lose it")]
     pub fn release(&mut self, root: Cell) {
         let mut released = vec![root];
         while let Some(cell) = released.pop() {
             let Some(number) = cell.as_block() else { continue };
-            // A block that was taken over may lead to one that was there twice.
+            // An adopted block may lead to a duplicate, which is not in use.
             let Some(slot @ Some(_)) = self.blocks.get_mut(number as usize) else { continue };
             let unused = slot.take_if(|block| {
                 block.references = block.references.checked_sub(1).expect("each use of a tree ends once");
@@ -232,8 +243,9 @@ impl Blocks {
         }
     }
 
-    /// Takes over blocks that readers may be at, without any use of them: what is like one of them gets its number, and is not
-    /// written. Only who has none yet can do that.
+    /// Adopts blocks that readers may use, without any use of them here. A new block that is equal
+    /// to one of them gets its number, and is not written again. Only possible before any block is
+    /// made.
     #[expect(clippy::expect_used, reason = "the ways of all blocks are counted first")]
     pub(crate) fn adopt(&mut self, found: BTreeMap<u32, Box<[Cell; CELLS]>>) {
         assert!(self.blocks.is_empty(), "blocks are taken over before any is made");
@@ -243,7 +255,7 @@ impl Blocks {
         for (number, cells) in &found {
             let hash = self.hasher.hash_one(cells);
             if self.by_cells.find(hash, |other| found.get(other) == Some(cells)).is_some() {
-                // What is there twice counts once.
+                // Of two equal blocks, only one is used.
                 self.retired.push(*number);
                 continue;
             }
@@ -268,7 +280,7 @@ impl Blocks {
         uses.into_iter().for_each(|cell| self.retain(cell));
     }
 
-    /// Lets those go of what was taken over that nothing uses.
+    /// Releases the adopted blocks that nothing uses.
     pub(crate) fn release_adopted(&mut self) {
         for number in std::mem::take(&mut self.adopted) {
             let block = self.blocks.get(number as usize).and_then(Option::as_ref);
@@ -279,13 +291,14 @@ impl Blocks {
         }
     }
 
-    /// No reader is at a block any more that was retired until now: its number may be given out again.
+    /// Makes the numbers of blocks that were retired so far available again. The caller ensures
+    /// that no reader uses these blocks any more.
     pub fn reclaim(&mut self) {
         self.free.extend(self.retired.drain(..));
         self.trim();
     }
 
-    /// Forgets the highest numbers if they are free.
+    /// Truncates free numbers at the end.
     fn trim(&mut self) {
         let behind = |number: u32| number as usize + 1;
         let used = self.blocks.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
@@ -296,8 +309,8 @@ impl Blocks {
         }
     }
 
-    /// The blocks that are new since the last time and have not been retired: what must be written before a root that leads
-    /// to them.
+    /// Returns the blocks that are new since the last call and have not been retired. They must be
+    /// written before a root that leads to them.
     pub fn take_written(&mut self) -> Vec<(u32, &[Cell; CELLS])> {
         let mut written = std::mem::take(&mut self.written);
         written.sort_unstable();
@@ -312,7 +325,7 @@ impl Blocks {
         written.into_iter().filter_map(cells).collect()
     }
 
-    /// What a cell becomes that so many bytes lead to; a use of it is the caller's.
+    /// Returns the new cell at a depth of `depth` bytes; the caller gets a use of it.
     #[expect(
         clippy::expect_used,
         reason = "a block has a cell for each byte, and a key the bytes that its bits reach into"
@@ -337,7 +350,7 @@ impl Blocks {
             let span = if counting >= 8 { 0 } else { u8::MAX >> counting };
             by_byte.extend((byte & !span..=byte | span).map(|byte| (byte, *assignment)));
         }
-        // Stable: later assignments stay behind earlier ones.
+        // A stable sort: later assignments stay behind earlier ones.
         by_byte.sort_by_key(|(byte, _)| *byte);
         let mut cells = self.cells_of(base);
         let mut owned: Vec<Cell> = Vec::new();
@@ -351,7 +364,7 @@ impl Blocks {
             owned.push(*cell);
         }
         let result = self.intern(cells);
-        // The block, if there is one, has uses of its own.
+        // The block, if one was made, has retained its children.
         owned.into_iter().for_each(|child| self.release(child));
         result
     }
@@ -361,7 +374,8 @@ impl Blocks {
         block.map_or_else(|| Box::new([cell; CELLS]), |block| block.cells.clone())
     }
 
-    /// The cell that stands for these cells, with a use of it.
+    /// Returns the cell for these cells, with a use of it: their common value, an existing block,
+    /// or a new one.
     #[expect(clippy::expect_used, reason = "2^32 blocks do not fit into memory")]
     fn intern(&mut self, cells: Box<[Cell; CELLS]>) -> Cell {
         let [first, ..] = *cells;
@@ -385,7 +399,7 @@ impl Blocks {
             Some(number) => number,
             None => {
                 if self.blocks.is_empty() {
-                    // What zeros in a map lead to.
+                    // Zeros in a map lead to block 0.
                     self.blocks.push(None);
                 }
                 u32::try_from(self.blocks.len()).expect("there are fewer than 2^32 blocks")
@@ -406,7 +420,8 @@ impl Blocks {
     }
 }
 
-/// Notes the blocks of the tree that begins at a block, by every way; `u32::MAX` without a tree.
+/// Counts the blocks of the trie that begins at a block, once for each path; `u32::MAX` if it is no
+/// trie.
 fn count_ways(
     found: &BTreeMap<u32, Box<[Cell; CELLS]>>,
     number: u32,

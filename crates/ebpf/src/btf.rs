@@ -1,4 +1,4 @@
-//! The types of the kernel, as it describes them itself.
+//! The kernel's description of its types (BTF).
 
 use std::ops::Range;
 
@@ -7,19 +7,20 @@ const HEADER: usize = 24;
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
 const FUNCTION: u32 = 12;
-/// How many members and types behind names are looked at for one member: more than a structure of any kernel has.
+/// Maximum number of members and aliases read in the search for one member: more than a structure
+/// of any kernel has.
 const PATIENCE: usize = 1 << 14;
-/// Members within members, and types behind names.
+/// Maximum depth of members within members, and of aliases.
 const DEPTH: usize = 32;
 
-/// Why something is no description of types.
+/// Reason why BTF cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BtfError {
-    /// It does not begin like one of this machine.
+    /// It does not begin with a BTF header of this machine's byte order.
     #[error("no BTF of this machine")]
     Header,
-    /// It ends too early, or is of a kind that is not known.
+    /// A type is truncated, or of an unknown kind.
     #[error("type {number} is torn or of an unknown kind")]
     Type {
         /// Its number.
@@ -27,7 +28,7 @@ pub enum BtfError {
     },
 }
 
-/// Types as `/sys/kernel/btf/vmlinux` has them, and those of modules.
+/// Types of the kernel (`/sys/kernel/btf/vmlinux`), and of a module.
 ///
 /// ```no_run
 /// use tortie_ebpf::Btf;
@@ -46,20 +47,20 @@ pub struct Btf {
     module: Option<Part>,
 }
 
-/// One file of types.
+/// A BTF file.
 #[derive(Debug)]
 struct Part {
     bytes: Vec<u8>,
     strings: Range<usize>,
-    /// The number of the first type.
+    /// Number of the first type.
     first: usize,
-    /// How many bytes of strings are in another part.
+    /// Length in bytes of the strings of the preceding part.
     strings_before: usize,
-    /// Where each type begins.
+    /// Byte offset of each type.
     types: Vec<u32>,
 }
 
-/// What a search may still do: types that are torn may lead in circles.
+/// Remaining budget of a search: malformed types may form cycles.
 struct Patience {
     steps: usize,
     depth: usize,
@@ -72,14 +73,14 @@ impl Patience {
     }
 }
 
-/// The beginning of a type.
+/// Header of a type.
 #[derive(Clone, Copy)]
 struct Type {
     name: u32,
     kind: u32,
     members: usize,
     has_bit_fields: bool,
-    /// A number of bytes, or of a type.
+    /// A size in bytes, or the number of a type.
     size: u32,
 }
 
@@ -95,7 +96,7 @@ impl Type {
         })
     }
 
-    /// How many bytes follow.
+    /// Returns the number of bytes that follow.
     fn rest(&self) -> Option<usize> {
         Some(match self.kind {
             1 | 14 | 17 => 4,
@@ -107,7 +108,7 @@ impl Type {
         })
     }
 
-    /// Whether it is a type by another name.
+    /// Reports whether it only refers to another type, such as a typedef.
     fn is_alias(&self) -> bool {
         matches!(self.kind, 8..=11 | 18)
     }
@@ -150,7 +151,7 @@ impl Part {
         self.bytes.get(self.strings.clone())?.get(own..)?.split(|byte| *byte == 0).next()
     }
 
-    /// The types of a kind that have this name.
+    /// Returns the types of a kind with this name.
     fn named<'a>(&'a self, kind: u32, wanted: &'a [u8], before: &'a Self) -> impl Iterator<Item = usize> + 'a {
         let types = self.types.iter().zip(self.first..);
         types.filter_map(move |(at, number)| {
@@ -160,7 +161,7 @@ impl Part {
     }
 }
 
-/// Where strings and types are.
+/// Returns the ranges of strings and types.
 fn sections(bytes: &[u8]) -> Option<(Range<usize>, Range<usize>)> {
     if bytes.first_chunk().copied().map(u16::from_ne_bytes) != Some(MAGIC) || bytes.get(2) != Some(&1) {
         return None;
@@ -175,7 +176,7 @@ fn sections(bytes: &[u8]) -> Option<(Range<usize>, Range<usize>)> {
 }
 
 impl Btf {
-    /// The types of the kernel itself.
+    /// Parses the types of the kernel itself.
     ///
     /// # Errors
     /// [`BtfError`].
@@ -183,7 +184,7 @@ impl Btf {
         Ok(Self { kernel: Part::parse(bytes, None)?, module: None })
     }
 
-    /// The types of a module in place of those of the module before.
+    /// Parses the types of a module, which replace those of the previous module.
     ///
     /// # Errors
     /// [`BtfError`].
@@ -192,8 +193,9 @@ impl Btf {
         Ok(())
     }
 
-    /// How many bytes of a structure are before a member, be it within members without names, or within others if their names and
-    /// dots are before its own. `None` if there is no such member, or it does not begin with a byte.
+    /// Returns the byte offset of a member in a structure. The member may be within unnamed
+    /// members, or within named ones if its name is a dotted path. `None` if the member is missing
+    /// or does not begin at a byte.
     #[must_use]
     pub fn offset(&self, structure: &str, member: &str) -> Option<u32> {
         let parts = [Some(&self.kernel), self.module.as_ref()].into_iter().flatten();
@@ -211,14 +213,14 @@ impl Btf {
         (bits % 8 == 0).then_some(bits / 8)
     }
 
-    /// The number by which programs call a function of the kernel.
+    /// Returns the number by which programs call a kernel function.
     #[must_use]
     pub fn function(&self, name: &str) -> Option<u32> {
         let mut numbers = self.kernel.named(FUNCTION, name.as_bytes(), &self.kernel);
         numbers.next().and_then(|number| u32::try_from(number).ok())
     }
 
-    /// The number by which programs name a structure of the kernel.
+    /// Returns the number by which programs refer to a kernel structure.
     #[must_use]
     pub fn structure(&self, name: &str) -> Option<u32> {
         let mut numbers = self.kernel.named(STRUCT, name.as_bytes(), &self.kernel);
@@ -231,7 +233,7 @@ impl Btf {
         found.next().and_then(|(part, at)| Some((part, usize::try_from(at).ok()?)))
     }
 
-    /// The type of a member of a structure or union, and how many bits are before it.
+    /// Returns the type of a member of a structure or union, and its offset in bits.
     fn member(&self, number: usize, wanted: &[u8], patience: &mut Patience) -> Option<(usize, u32)> {
         patience.depth = patience.depth.checked_sub(1)?;
         let found = self.member_here(number, wanted, patience);

@@ -1,45 +1,45 @@
-//! What the kernel's verifier refuses whatever the maps are and the packets say.
+//! Checks for flaws that the kernel's verifier refuses, whatever the maps and packets contain.
 //!
-//! Jumps lead forwards, so one pass in the order of the instructions knows for each which registers and which bytes of the
-//! stack have been written on every way to it.
+//! Jumps lead forwards only. So one pass in the order of the instructions determines for each of
+//! them which registers and stack bytes have been written on every path to it.
 
 use crate::instruction::{Base, Instruction, Operand, Register, Size};
 
-/// The bytes of the stack.
+/// Size of the stack in bytes.
 const STACK: usize = 512;
 const WORDS: usize = STACK / 64;
 
-/// What is wrong with an instruction.
+/// Flaw of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Flaw {
     /// It jumps backwards, or to itself.
     #[error("jumps backwards")]
     Backwards,
-    /// No way leads to it.
+    /// No path leads to it.
     #[error("cannot be reached")]
     Unreachable,
-    /// The program goes on behind its last instruction.
+    /// The program continues behind its last instruction.
     #[error("is followed by nothing")]
     NoEnd,
-    /// It reads a register that is not written on every way to it.
+    /// It reads a register that is not written on every path to it.
     #[error("reads {0}, which need not have been written")]
     Unwritten(Register),
-    /// It reads bytes of the stack that are not written on every way to it.
+    /// It reads stack bytes that are not written on every path to it.
     #[error("reads the stack at {0}, which need not have been written")]
     UnwrittenStack(i16),
     /// It reads or writes outside the stack.
     #[error("is outside the stack at {0}")]
     OutsideStack(i16),
-    /// It reads or writes the stack at a place that is no multiple of the size.
+    /// It reads or writes the stack at an offset that is not a multiple of the size.
     #[error("is not aligned on the stack at {0}")]
     Unaligned(i16),
-    /// It divides by the number zero, or shifts by more than there are bits.
+    /// It divides by the constant zero, or shifts by more than the number of bits.
     #[error("has an operand that cannot be")]
     BadOperand,
 }
 
-/// What has been written.
+/// Registers and stack bytes that have been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Written {
     registers: u16,
@@ -47,7 +47,7 @@ struct Written {
 }
 
 impl Written {
-    /// What a program begins with: the context in `r1`.
+    /// Returns the state at the begin of a program: the context is in `r1`.
     const fn at_begin() -> Self {
         Self { registers: 1 << Register::R1.number(), stack: [0; WORDS] }
     }
@@ -81,7 +81,7 @@ impl Written {
         self.registers |= 1 << register.number();
     }
 
-    /// The word and the bits in it of a place on the stack.
+    /// Returns the word of an offset on the stack, and the bits in it.
     fn place(size: Size, offset: i16) -> Result<(usize, u64), Flaw> {
         let bytes = usize::from(size.bytes());
         let start = usize::try_from(i32::from(offset) + 512).map_err(|_| Flaw::OutsideStack(offset))?;
@@ -115,13 +115,14 @@ impl Written {
         self.registers &= !0b11_1110;
         self.write(Register::R0);
         if writes_memory {
-            // They write where they are told to, and the verifier takes that for written.
+            // The function writes to memory that its arguments point to, and the verifier treats
+            // that memory as written.
             self.stack = [u64::MAX; WORDS];
         }
         Ok(())
     }
 
-    /// What holds behind an instruction.
+    /// Returns the state after an instruction.
     fn after(mut self, instruction: &Instruction) -> Result<Self, Flaw> {
         use crate::instruction::Operation;
         match *instruction {
@@ -189,10 +190,11 @@ impl Written {
     }
 }
 
-/// Finds the first instruction that the verifier would refuse. `targets` are those of jumps, as numbers of instructions.
+/// Finds the first instruction that the verifier would refuse. `targets` are the targets of jumps,
+/// as instruction numbers.
 pub(crate) fn check(instructions: &[Instruction], targets: &[Option<usize>]) -> Result<(), (usize, Flaw)> {
     let last = instructions.len().saturating_sub(1);
-    // What is known of each instruction from those before it.
+    // State before each instruction, from those that lead to it.
     let mut known: Vec<Option<Written>> = vec![None; instructions.len()];
     let Some(first) = known.first_mut() else { return Err((0, Flaw::NoEnd)) };
     *first = Some(Written::at_begin());

@@ -1,4 +1,4 @@
-//! The part of a program that decides about a packet.
+//! Part of a program that decides about a packet.
 
 use tortie_model::{Family, Protocol};
 
@@ -9,51 +9,53 @@ use crate::instruction::{Base, Label, MapId, Operation, Register, Size, Test};
 use crate::layout::{EXACT_FACTORS, ExactRecord};
 use crate::walk::{BlocksPlace, NumberWalk, Walk};
 
-/// Where a program finds what [`Assembler::decide`] needs, as distances from `base`.
+/// Inputs of [`Assembler::decide`], as byte offsets from `base`.
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
-    /// The stack, or `r7`: no other register is as it was afterwards.
+    /// Base address: the stack, or `r7`. No other register is preserved.
     pub base: Base,
     /// The blocks.
     pub blocks: BlocksPlace,
-    /// The family of the addresses, and so how many bytes they have.
+    /// Family of the addresses, which determines their length.
     pub family: Family,
-    /// The root of the tree of addresses.
+    /// Root of the address trie.
     pub addresses: i16,
-    /// Where IPv6 addresses are looked for first; none: they are looked for in that tree alone.
+    /// Hash table in which IPv6 addresses are looked up first; `None`: only the trie is used.
     pub exact: Option<ExactPlace>,
-    /// What a group's entry in a map has, [`GroupRoots::to_bytes`](crate::GroupRoots::to_bytes), as a distance from what `r6` holds.
+    /// Group record ([`GroupRoots::to_bytes`](crate::GroupRoots::to_bytes)), as an offset from the
+    /// address in `r6`.
     pub group: i16,
-    /// The address of the group's own end, in the network's order, as what follows.
+    /// Address of the group's own end. This and the following fields have network byte order.
     pub own: i16,
-    /// The address of the peer.
+    /// Address of the peer.
     pub peer: i16,
-    /// The protocol.
+    /// Protocol.
     pub protocol: i16,
-    /// Two bytes of destination port, or of ICMP type and code.
+    /// Destination port, or ICMP type and code, of two bytes.
     pub detail: i16,
-    /// Two bytes of source port.
+    /// Source port, of two bytes.
     pub source_port: i16,
-    /// A byte that is not 0 if the packet has a destination port or an ICMP message.
+    /// Byte that is not 0 if the packet has a destination port or an ICMP message.
     pub has_detail: i16,
-    /// A byte that is not 0 if it has a source port.
+    /// Byte that is not 0 if the packet has a source port.
     pub has_source_port: i16,
 }
 
-/// Where a program finds [`ExactRecord`]s.
+/// Location of the [`ExactRecord`]s in a program.
 #[derive(Clone, Copy, Debug)]
 pub struct ExactPlace {
-    /// The map, an array of one value, in which they are one behind the other.
+    /// Map of the records, an array of one value that holds them one behind the other.
     pub map: MapId,
-    /// How many there are.
+    /// Number of records.
     pub count: u32,
-    /// Where [`EXACT_SHIFT`](crate::layout::roots::EXACT_SHIFT) is, as a distance from [`Question::base`].
+    /// [`EXACT_SHIFT`](crate::layout::roots::EXACT_SHIFT), as an offset from [`Question::base`].
     pub shift: i16,
-    /// Where the root of the tree is for addresses that have no class of their own, [`NETWORKS`](crate::layout::roots::NETWORKS).
+    /// Root of the trie for addresses without a specific class,
+    /// [`NETWORKS`](crate::layout::roots::NETWORKS).
     pub networks: i16,
 }
 
-/// The places of the roots of a group.
+/// Offsets of the roots in a group record.
 const OWN: i16 = 0;
 const PEER: i16 = 4;
 const DETAILS: i16 = 8;
@@ -62,7 +64,7 @@ const SOURCE_PORTS: i16 = 16;
 const NO_SOURCE_PORT: i16 = 20;
 const CELLS: i16 = 24;
 const IS_LARGE: i16 = 28;
-/// Those of shortcuts, for IPv4 and then for IPv6.
+/// Offsets of the shortcuts, for IPv4 and then for IPv6.
 const NEAR_OWN: i16 = 32;
 const NEAR_PEER: i16 = 40;
 const TCP_PORTS: i16 = 48;
@@ -70,28 +72,28 @@ const UDP_PORTS: i16 = 52;
 const NEAR_CELLS: i16 = 56;
 const ALIKE: i16 = 60;
 
-/// Holds the group.
+/// Register with the address of the group record.
 const GROUP: Register = Register::R6;
-/// Holds the number of the cell.
+/// Register with the cell number.
 const SUM: Register = Register::R8;
-/// Holds the cell of a tree.
+/// Register with the cell of a trie.
 const CELL: Register = Register::R9;
-/// Holds the bits of ends that are alike.
+/// Register with the bits of ends that have one row only.
 const ENDS: Register = Register::R4;
-/// Holds the class of an address.
+/// Register with the class of an address.
 const CLASS: Register = Register::R2;
-/// The bytes of an [`ExactRecord`], in powers of two.
+/// Binary logarithm of the size of an [`ExactRecord`].
 const RECORD: i32 = ExactRecord::SIZE.trailing_zeros().cast_signed();
 const _: () = assert!(ExactRecord::SIZE.is_power_of_two());
-/// How many entries such a record has.
+/// Number of entries of such a record.
 const WAYS: i16 = 3;
-/// How many parts the number of a cell has. Each has the bit of values when it is added.
+/// Number of summands of a cell number. Each summand has the bit of values when it is added.
 const PARTS: u64 = 4;
 
 impl Assembler {
-    /// Leaves in `r9` the decision about a packet, which the group at `r6` is asked about, or goes on at `missing` where something is not
-    /// there: deny then. The lowest bits are the verdict, the others the [number](crate::DecisionId::from_cell). `r0` to
-    /// `r5` and `r8` hold nothing afterwards.
+    /// Leaves in `r9` the decision of the group at `r6` about a packet. Jumps to `missing` if an
+    /// object is missing; the caller then denies. The lowest bits are the verdict, the others the
+    /// [number](crate::DecisionId::from_cell). Clobbers `r0` to `r5` and `r8`.
     pub fn decide(&mut self, question: &Question, missing: Label) -> &mut Self {
         let Question { blocks, group, .. } = *question;
         let walk = |offset: i16, bytes: u8| Walk { blocks, cell: CELL, key: question.base, offset, bytes };
@@ -109,7 +111,7 @@ impl Assembler {
             self.add_row(question, (address, alike), (group + rows, group + near), missing);
         }
 
-        // What is taken most often is jumped to least.
+        // The most frequent paths have the fewest jumps.
         let (alone, protocol, ports) = (self.label(), self.label(), self.label());
         self.load(Size::U8, Register::R1, question.base, question.has_detail)
             .jump_if(Register::R1, Test::Equal, 0, alone)
@@ -124,7 +126,7 @@ impl Assembler {
             .load(Size::U32, CELL, GROUP, group + PROTOCOLS)
             .place(protocol)
             .begin_walk(&walk(question.protocol, 1))
-            // A protocol alone has led to a value.
+            // After a lookup by protocol alone, the cell is a value, at which the next lookup ends.
             .place(ports)
             .begin_walk(&walk(question.detail, 2))
             .add_value(missing);
@@ -138,7 +140,8 @@ impl Assembler {
             .place(found)
             .add_value(missing);
 
-        // Of a small table the first two bytes of the number are 0, and the tree begins with the others.
+        // In a small table, the first two bytes of the number are 0, and the trie begins with the
+        // others.
         let (small, near, second, last) = (self.label(), self.label(), self.label(), self.label());
         let of_sum = |first, last| NumberWalk { blocks, cell: CELL, number: SUM, first, last };
         self.load(Size::U32, CELL, GROUP, group + CELLS)
@@ -162,12 +165,13 @@ impl Assembler {
             .compute_half(Operation::And, CELL, i32::MAX)
     }
 
-    /// Adds a part of the number of the cell, with its bit of values.
+    /// Adds a summand of the cell number, with its bit of values.
     fn add_value(&mut self, missing: Label) -> &mut Self {
         self.end_walk(CELL, missing).compute(Operation::Add, SUM, CELL)
     }
 
-    /// Adds the row of an address. Where all of its family have one, none is looked up.
+    /// Adds the row of an address. If all addresses of its family have one row, it is not looked
+    /// up.
     fn add_row(&mut self, question: &Question, (address, alike): (i16, u32), (rows, near): (i16, i16), missing: Label) {
         let all_alike = alike.cast_signed();
         let Question { blocks, .. } = *question;
@@ -201,14 +205,15 @@ impl Assembler {
             .add_value(missing);
     }
 
-    /// Leaves the class of an IPv6 address in `r9`, with the bit of values, and goes on at `found` if it has an entry that is open;
-    /// otherwise the root of the tree that has it.
+    /// Looks an IPv6 address up in the hash table. If it has an open entry, leaves its class in
+    /// `r9`, with the bit of values, and jumps to `found`. Otherwise, leaves the root of the trie
+    /// that has it.
     fn find_exact(&mut self, question: &Question, place: ExactPlace, address: i16, found: Label) {
         let Question { base, addresses, .. } = *question;
         let ExactPlace { map, count, shift, networks } = place;
         let [of_first, of_second] = EXACT_FACTORS;
         let (full, end) = (self.label(), self.label());
-        // As `exact_bucket` has it. Where no address has a class of its own there are no buckets.
+        // The hash of `exact_bucket`. There are no buckets if no address has a specific class.
         self.load(Size::U32, Register::R0, base, shift)
             .jump_if(Register::R0, Test::Equal, 0, full)
             .load(Size::U64, Register::R1, base, address)
@@ -226,18 +231,20 @@ impl Assembler {
             .set(CELL, 0);
         for way in 0..WAYS {
             let (other, entry) = (self.label(), 16 * way);
-            // Addresses of one network differ in what comes last.
+            // Addresses of one network differ in their last bytes.
             self.load(Size::U64, Register::R3, Register::R0, entry + 8)
                 .jump_if(Register::R2, Test::NotEqual, Register::R3, other)
                 .load(Size::U64, Register::R3, Register::R0, entry)
                 .jump_if(Register::R1, Test::NotEqual, Register::R3, other)
                 .load(Size::U32, CELL, Register::R0, ExactRecord::CLASSES + 4 * way)
-                // The bit is that of values. It may stand here once more, open.
+                // The bit of an open entry is that of values. A closed entry may be followed by an
+                // open one for the same address.
                 .jump_if_half(CELL, Test::LessSigned, 0, found)
                 .place(other);
         }
         const { assert!(WAYS as usize == ExactRecord::WAYS && ExactRecord::OPEN == 1 << 31) };
-        // That is 1, and the class of an entry that is closed is not 0.
+        // The sum is 1 only if the bucket is complete and no entry matched: the class of a closed
+        // entry has the IPv6 bit, so that it is neither 0 nor 1.
         self.load(Size::U32, Register::R1, Register::R0, ExactRecord::COMPLETE)
             .compute(Operation::Add, Register::R1, CELL)
             .load(Size::U32, CELL, base, networks)

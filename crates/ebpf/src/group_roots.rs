@@ -1,15 +1,16 @@
-//! The roots of a group's trees, which the layout of maps, the tables and the programs share.
+//! Roots of a group's tries, which the layout of maps, the tables and the programs share.
 
 use tortie_model::{Family, Protocol};
 
 use crate::blocks::{Blocks, Cell};
 
-/// A number that is no row, column or cell, and no sum that contains it is one: its packets are denied.
+/// Number that is no row, column or cell. A sum that contains it is no cell number either. Its
+/// packets are denied.
 pub(crate) const NOWHERE: u32 = i32::MAX.unsigned_abs();
-/// Most classes of addresses of a family.
+/// Maximum number of address classes of a family.
 pub(crate) const CLASSES: u32 = 1 << 23;
 
-/// The bit of a class that tells its family: the highest of three bytes.
+/// Returns the bit of a class that marks its family: the highest of three bytes.
 pub(crate) const fn family_bit(family: Family) -> u32 {
     match family {
         Family::V4 => 0,
@@ -17,7 +18,7 @@ pub(crate) const fn family_bit(family: Family) -> u32 {
     }
 }
 
-/// The roots of a group's trees, in the order in which a program reads them.
+/// Roots of a group's tries, in the order in which a program reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupRoots {
     /// From the class of the group's own end to its row.
@@ -34,26 +35,28 @@ pub struct GroupRoots {
     pub no_source_port: Cell,
     /// From the number of a cell to the decision: two bytes, or four.
     pub cells: Cell,
-    /// Whether the numbers of cells have four bytes.
+    /// Whether cell numbers have four bytes.
     pub is_large: bool,
-    /// Cells behind the first bytes of most keys, as [`GroupRoots::with_shortcuts`] finds them.
+    /// Cells behind frequent key prefixes, as computed by [`GroupRoots::with_shortcuts`].
     pub shortcuts: Shortcuts,
 }
 
-/// Cells that trees of a group lead to by first bytes which most keys have, so that a program need not follow these.
+/// Cells of a group's tries behind key prefixes that most keys have, so that a program can skip the
+/// prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Shortcuts {
     /// From the last two bytes of an IPv4 and an IPv6 class with a number below 65,536 to the row of the group's own end.
     pub own: [Cell; 2],
-    /// The same of the peer.
+    /// The same for the peer.
     pub peer: [Cell; 2],
     /// From the port of TCP and of UDP, two bytes, to the column.
     pub ports: [Cell; 2],
-    /// From the last three bytes of the number of a cell to the decision, where numbers have four and this one is below 2²⁴. Where all
-    /// packets are alike, the decision about them.
+    /// From the last three bytes of a cell number to the decision, if numbers have four bytes and
+    /// this one is below 2²⁴. If the group decides the same about all packets, that decision.
     pub cells: Cell,
-    /// A bit for each end and family where all addresses have one row, which is that of the shortcut: 1 and 2 are the own end's with IPv4 and
-    /// IPv6, 4 and 8 the peer's. 16: all packets are alike.
+    /// A bit for each end and family in which all addresses have one row, which is the shortcut
+    /// itself. 1 and 2 stand for the own end with IPv4 and IPv6, 4 and 8 for the peer. 16: the
+    /// group decides the same about all packets.
     pub alike: Cell,
 }
 
@@ -61,7 +64,7 @@ impl Shortcuts {
     /// The bit of groups that decide the same about all packets.
     pub(crate) const ALL_ALIKE: u32 = 16;
 
-    /// All of them, as they stand in a map behind [`GroupRoots::cells`].
+    /// Returns all shortcuts in the order of the map, where they follow [`GroupRoots::cells`].
     pub(crate) const fn cells(&self) -> [Cell; 8] {
         let Self { own: [own_v4, own_v6], peer: [peer_v4, peer_v6], ports: [tcp, udp], cells, alike } = *self;
         [own_v4, own_v6, peer_v4, peer_v6, tcp, udp, cells, alike]
@@ -71,7 +74,7 @@ impl Shortcuts {
         Self { own: [own_v4, own_v6], peer: [peer_v4, peer_v6], ports: [tcp, udp], cells, alike }
     }
 
-    /// The bit of an end, the group's own or the peer, and a family.
+    /// Returns the bit of an end (the group's own or the peer) and a family.
     pub(crate) const fn alike_bit(is_own: bool, family: Family) -> u32 {
         match (is_own, family) {
             (true, Family::V4) => 1,
@@ -83,7 +86,7 @@ impl Shortcuts {
 }
 
 impl GroupRoots {
-    /// Denies everything.
+    /// Tries that deny everything.
     pub const CLOSED: Self = Self {
         own: Cell::value(NOWHERE),
         peer: Cell::value(NOWHERE),
@@ -102,7 +105,7 @@ impl GroupRoots {
         },
     };
 
-    /// The same trees with the shortcuts that are theirs.
+    /// Returns the same tries with their shortcuts.
     #[must_use]
     pub fn with_shortcuts(self, blocks: &Blocks) -> Self {
         let rows = |root| {
@@ -111,7 +114,7 @@ impl GroupRoots {
                 blocks.cell_at(root, &[first])
             })
         };
-        // Of the first byte of a class the highest bit is the family.
+        // The highest bit of a class's first byte is the family.
         let is_alike = |root, family| {
             let [_, first, ..] = family_bit(family).to_be_bytes();
             let cell = blocks.cell_at(root, &[first]);
@@ -135,8 +138,9 @@ impl GroupRoots {
         Self { shortcuts, ..self }
     }
 
-    /// The value of the cell that decides about all packets, if nothing of them is looked at: that of an endpoint that no policy selects, and
-    /// whose profiles let everything through.
+    /// Returns the cell value of the decision about all packets, if the group reads nothing of a
+    /// packet. That is so for an endpoint that no policy selects, and whose profiles allow
+    /// everything.
     #[must_use]
     pub fn only_decision(&self) -> Option<u32> {
         let Shortcuts { cells, alike, .. } = self.shortcuts;
@@ -155,7 +159,8 @@ impl GroupRoots {
         Some(blocks.get(cells, &number.to_be_bytes()))
     }
 
-    /// All of them but shortcuts, as they stand in a map. Numbers of cells have four bytes if the last one is 1.
+    /// Returns all roots without shortcuts, in the order of the map. Cell numbers have four bytes
+    /// if the last cell is 1.
     #[must_use]
     pub const fn cells(&self) -> [Cell; 8] {
         let Self { own, peer, details, protocols, source_ports, no_source_port, cells, is_large, .. } = *self;

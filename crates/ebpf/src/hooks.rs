@@ -1,18 +1,24 @@
-//! Programs for netfilter hooks, which decide about the packets of a whole node.
+//! Programs for netfilter hooks, which filter the packets of a whole node.
 //!
-//! There is one for each hook and family. It finds out whose the interfaces are, reads the headers, and asks the groups of the
-//! endpoints in the order in which the chains of `tortie-rules` do. What belongs to a known connection is accepted, by what
-//! connection tracking says of the packet, unless its interface looks like a workload's and is nobody's; where that can be told by the
-//! names of interfaces, and nothing is untracked, nothing else is read for it. All that changes is read from maps
-//! ([`layout`](crate::layout)); what is written into a program is where the kernel has what is read, and [`HookSettings`].
+//! Each hook and family has one program. It finds the endpoints of the packet's interfaces, reads
+//! the headers, and evaluates the groups of the endpoints in the order of the chains of
+//! `tortie-rules`. It accepts packets of known connections, as connection tracking marks them,
+//! unless their interface has a workload prefix and no endpoint. If the names of interfaces suffice
+//! for this and no untracked policy exists, it reads nothing else. All variable data comes from
+//! maps ([`layout`](crate::layout)). Only the offsets in kernel structures and the [`HookSettings`]
+//! are compiled into a program.
 //!
-//! Maps are filled before programs are attached. If a record is missing all the same (somebody wrote the maps), nothing is known of
-//! policy, and what policy could deny is dropped: everything of interfaces that look like workloads', and of the host all but known
-//! connections, failsafe ports at INPUT and OUTPUT, and the messages by which IPv6 neighbours find each other.
+//! Maps are filled before programs are attached. If a record is missing nevertheless, because
+//! another process wrote the maps, policy is unknown, and the program drops all packets that it
+//! could deny. These are all packets of interfaces with workload prefixes. For the host, they are
+//! all packets except known connections, failsafe ports at INPUT and OUTPUT, and IPv6 neighbour
+//! discovery.
 //!
-//! Such a program can accept a packet, which then goes on to other programs' rules, or drop it. It can neither tell the sender, nor
-//! keep a packet from being tracked, nor mark it. So untracked policy is asked about each packet, tracked as it is; and what the hooks behind
-//! PREROUTING must know of what was decided there, they ask again, about the addresses that connection tracking saw first.
+//! Such a program can accept a packet, which then continues to the rules of other programs, or drop
+//! it. It can neither reject it with a message to the sender, nor exempt it from tracking, nor mark
+//! it. So untracked policy is evaluated for each packet, although the packet is tracked. Hooks
+//! behind PREROUTING that depend on a decision there evaluate it again, for the addresses that
+//! connection tracking saw first.
 
 mod access;
 mod conntrack;
@@ -35,31 +41,32 @@ use crate::node::MapSizes;
 
 pub use kernel::{KernelLayout, Missing};
 
-/// What the programs say of their licence: the kernel lets none read its structures that it does not take for compatible with its
-/// own.
+/// Licence that the programs declare: the kernel lets a program read kernel structures only if it
+/// considers the licence compatible with its own.
 pub const LICENSE: &CStr = c"Dual MIT/GPL";
 
-/// How the kernel has packets meet programs.
+/// Way in which programs are attached to netfilter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(clippy::exhaustive_enums, reason = "whoever attaches programs must know how")]
+#[allow(clippy::exhaustive_enums, reason = "attaching code must handle both")]
 pub enum Attachment {
-    /// By links of netfilter (Linux 6.4): programs accept packets with 1 and drop them with 0.
+    /// By netfilter links (Linux 6.4): programs accept packets with 1 and drop them with 0.
     Link,
-    /// As what a rule in a chain of nftables asks, which drops what it holds for (the match `bpf` of `xt_bpf`; for kernels that have
-    /// no links): programs are socket filters, accept packets with 0 and drop them with 1.
+    /// By a rule in an nftables chain, which drops the packets that the program matches (the match
+    /// `bpf` of `xt_bpf`; for kernels without links). Programs are socket filters; they accept
+    /// packets with 0 and drop them with 1.
     Rule,
 }
 
 impl Attachment {
-    /// Both, the better one first.
+    /// Both, the preferred one first.
     pub const ALL: [Self; 2] = [Self::Link, Self::Rule];
 }
 
-/// A place in netfilter.
+/// A netfilter hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(clippy::exhaustive_enums, reason = "whoever attaches programs must attach all")]
+#[allow(clippy::exhaustive_enums, reason = "attaching code must handle every hook")]
 pub enum Hook {
-    /// Before the destination is translated: anti-spoofing, untracked and pre-DNAT policy.
+    /// Before DNAT: anti-spoofing, untracked and pre-DNAT policy.
     Prerouting,
     /// To the host itself.
     Input,
@@ -70,16 +77,16 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// All of them.
+    /// All hooks.
     pub const ALL: [Self; 4] = [Self::Prerouting, Self::Input, Self::Forward, Self::Output];
 
-    /// Its number, `NF_INET_*`.
+    /// Returns its number, `NF_INET_*`.
     #[must_use]
     pub const fn number(self) -> u32 {
         self as u32
     }
 
-    /// A word for it, in names of programs and pins.
+    /// Returns its name, for names of programs and pins.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -90,8 +97,9 @@ impl Hook {
         }
     }
 
-    /// The two priorities that may be taken by turns, so that a program can be attached beside the one that it replaces: behind
-    /// connection tracking and mangling, and before destinations are translated (-100) or packets filtered (0).
+    /// Returns two priorities to be used alternately, so that a program can be attached beside the
+    /// one that it replaces. They are behind connection tracking and mangling, and before DNAT
+    /// (-100) or filtering (0).
     #[must_use]
     pub const fn priorities(self) -> [i32; 2] {
         match self {
@@ -101,26 +109,28 @@ impl Hook {
     }
 }
 
-/// What is written into programs.
+/// Settings that are compiled into programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "whoever fills it in must think of all")]
+#[allow(clippy::exhaustive_structs, reason = "callers must set every field")]
 pub struct HookSettings {
-    /// Beginnings of the names of workloads' interfaces. Those that have such a name and are nobody's get nothing through.
+    /// Name prefixes of workload interfaces. An interface with such a name and without an endpoint
+    /// passes no packets.
     pub workload_prefixes: Vec<String>,
-    /// Failsafe ports, and what becomes of packets of workloads beside policy.
+    /// Failsafe ports, and treatment of workload packets outside of policy.
     pub policy: Settings,
-    /// Whether what connection tracking finds invalid is dropped at endpoints, not `DisableConntrackInvalidCheck`.
+    /// Whether packets that connection tracking considers invalid are dropped at endpoints; false
+    /// with `DisableConntrackInvalidCheck`.
     pub deny_invalid_conntrack: bool,
 }
 
 impl Default for HookSettings {
-    /// Felix's defaults, but for failsafe ports, of which there are none.
+    /// Returns Felix's defaults, except failsafe ports, of which there are none.
     fn default() -> Self {
         Self { workload_prefixes: vec!["cali".to_owned()], policy: Settings::default(), deny_invalid_conntrack: true }
     }
 }
 
-/// The program of a hook for one family, for maps of these sizes.
+/// Returns the program of a hook for one family, for maps of these sizes.
 ///
 /// ```
 /// use tortie_ebpf::hooks::{Hook, HookSettings, KernelLayout, program};
@@ -159,21 +169,22 @@ pub fn program(
     code.asm.assemble()
 }
 
-/// A program as it is written.
+/// A program under construction.
 struct Code<'a> {
     asm: Assembler,
     kernel: &'a KernelLayout,
     settings: &'a HookSettings,
     family: Family,
-    /// How many values maps have.
+    /// Sizes of the maps.
     sizes: &'a MapSizes,
-    /// Where packets are accepted.
+    /// Target for packets to accept.
     accept: Label,
-    /// Where they are dropped.
+    /// Target for packets to drop.
     drop: Label,
-    /// Where those are dropped that nobody has decided about.
+    /// Target for packets to drop without a decision; they are counted as denied by the unknown
+    /// decision.
     unknown: Label,
-    /// Where it goes on if a record is missing from which the endpoints of interfaces are known.
+    /// Target if a record is missing that identifies the endpoints of interfaces.
     closed: Label,
 }
 

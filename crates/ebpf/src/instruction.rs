@@ -1,10 +1,10 @@
-//! Instructions (RFC 9669), as far as programs without loops need them.
+//! Instructions (RFC 9669), except those that only programs with loops need.
 
 use std::fmt;
 
 /// A register that a program may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "they have no meaning of their own, and are all there are")]
+#[allow(missing_docs, reason = "registers have no fixed meaning")]
 #[allow(clippy::exhaustive_enums, reason = "there are no others")]
 pub enum Register {
     R0,
@@ -20,11 +20,11 @@ pub enum Register {
 }
 
 impl Register {
-    /// All of them.
+    /// All registers.
     pub const ALL: [Self; 10] =
         [Self::R0, Self::R1, Self::R2, Self::R3, Self::R4, Self::R5, Self::R6, Self::R7, Self::R8, Self::R9];
 
-    /// Its number.
+    /// Returns its number.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
@@ -37,13 +37,14 @@ impl fmt::Display for Register {
     }
 }
 
-/// Where memory is addressed from.
+/// Base of a memory address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::exhaustive_enums, reason = "there are no others")]
 pub enum Base {
     /// A pointer in a register.
     Register(Register),
-    /// The end of the stack frame of 512 bytes, below which the stack is. No program can write this register.
+    /// The end of the stack frame of 512 bytes; the stack is below. No program can write this
+    /// register.
     Frame,
 }
 
@@ -72,9 +73,9 @@ impl fmt::Display for Base {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::exhaustive_enums, reason = "there are no others")]
 pub enum Operand {
-    /// What a register holds.
+    /// Content of a register.
     Register(Register),
-    /// A number, which is extended to 64 bits with its sign.
+    /// Constant, sign-extended to 64 bits.
     Number(i32),
 }
 
@@ -99,7 +100,7 @@ impl fmt::Display for Operand {
     }
 }
 
-/// How much of a register counts. What an operation on 32 bits leaves is extended by zeros.
+/// Width of an operation on registers. Results of 32 bits are zero-extended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::exhaustive_enums, reason = "there are no others")]
 pub enum Width {
@@ -109,13 +110,13 @@ pub enum Width {
     Full,
 }
 
-/// How much of memory is read or written.
+/// Size of a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::exhaustive_enums, reason = "there are no others")]
 pub enum Size {
     /// A byte.
     U8,
-    /// Two bytes, in the machine's order, as all that follow.
+    /// Two bytes, in native byte order like all larger sizes.
     U16,
     /// Four bytes.
     U32,
@@ -124,7 +125,7 @@ pub enum Size {
 }
 
 impl Size {
-    /// How many bytes these are.
+    /// Returns the size in bytes.
     #[must_use]
     pub const fn bytes(self) -> u16 {
         match self {
@@ -145,10 +146,10 @@ impl Size {
     }
 }
 
-/// An operation on a register. Division by zero gives 0, the remainder of it the dividend; shifts take the lower bits of the
-/// second operand.
+/// Operation on a register. Division by zero gives 0, and its remainder is the dividend. Shifts use
+/// the low bits of the second operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "they are what they are called")]
+#[allow(missing_docs, reason = "the names say it")]
 #[non_exhaustive]
 pub enum Operation {
     Add,
@@ -158,12 +159,12 @@ pub enum Operation {
     Or,
     And,
     ShiftLeft,
-    /// Filled with zeros.
+    /// Logical shift, filled with zeros.
     ShiftRight,
     Remainder,
     Xor,
     Move,
-    /// Filled with the sign.
+    /// Arithmetic shift, filled with the sign.
     ShiftRightSigned,
 }
 
@@ -203,9 +204,9 @@ impl Operation {
     }
 }
 
-/// A comparison of two operands.
+/// Comparison of two operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "they are what they are called")]
+#[allow(missing_docs, reason = "the names say it")]
 #[non_exhaustive]
 pub enum Test {
     Equal,
@@ -256,24 +257,26 @@ impl Test {
     }
 }
 
-/// A function of the kernel (`include/uapi/linux/bpf.h`). It leaves its result in `r0`, and nothing in `r1` to `r5`.
+/// Kernel helper function (`include/uapi/linux/bpf.h`). Its result is in `r0`; it clobbers `r1` to
+/// `r5`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Helper {
-    /// `r1` map, `r2` key: the address of the value, or 0.
+    /// `r1` map, `r2` key. Result: the address of the value, or 0.
     MapLookup,
-    /// `r1` destination, `r2` size, `r3` address in the kernel's memory: 0, or an error.
+    /// `r1` destination, `r2` size, `r3` address in kernel memory. Result: 0, or an error.
     ProbeReadKernel,
-    /// `r1` packet, `r2` offset, `r3` destination, `r4` size: 0, or an error.
+    /// `r1` packet, `r2` offset, `r3` destination, `r4` size. Result: 0, or an error.
     SkbLoadBytes,
-    /// `r1` ring buffer, `r2` address, `r3` size, `r4` nothing: 0, or an error if there is no room.
+    /// `r1` ring buffer, `r2` address, `r3` size, `r4` 0. Result: 0, or an error if there is no
+    /// room.
     RingbufOutput,
-    /// `r1` destination, `r2` size, `r3` what is read from, `r4` offset, `r5` nothing: 0, or an error.
+    /// `r1` destination, `r2` size, `r3` source, `r4` offset, `r5` 0. Result: 0, or an error.
     DynptrRead,
 }
 
 impl Helper {
-    /// Its number in the kernel.
+    /// Returns its number in the kernel.
     #[must_use]
     pub const fn number(self) -> i32 {
         match self {
@@ -285,7 +288,7 @@ impl Helper {
         }
     }
 
-    /// Whether it writes memory that it is given the address of.
+    /// Reports whether it writes memory at an address that it receives.
     pub(crate) const fn writes_memory(self) -> bool {
         match self {
             Self::MapLookup | Self::RingbufOutput => false,
@@ -293,7 +296,7 @@ impl Helper {
         }
     }
 
-    /// How many arguments it takes, from `r1` on.
+    /// Returns the number of its arguments, from `r1` on.
     #[must_use]
     pub const fn arguments(self) -> u8 {
         match self {
@@ -305,26 +308,26 @@ impl Helper {
     }
 }
 
-/// A function of the kernel that has no number for programs, but one among the kernel's types
-/// ([`Btf::function`](crate::Btf::function)). It leaves its result in `r0`, and nothing in `r1` to `r5`.
+/// Kernel function without a helper number, identified by its number among the kernel's types
+/// ([`Btf::function`](crate::Btf::function)). Its result is in `r0`; it clobbers `r1` to `r5`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(clippy::exhaustive_structs, reason = "it is what a program says of it")]
+#[allow(clippy::exhaustive_structs, reason = "a call has no other properties")]
 pub struct KernelFunction {
     /// Its number.
     pub number: u32,
-    /// How many arguments it takes, from `r1` on.
+    /// Number of its arguments, from `r1` on.
     pub arguments: u8,
 }
 
-/// A map by the number that the program knows it by.
+/// Number by which a program refers to a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MapId(pub u32);
 
-/// A place in a program that jumps lead to, of the [`Assembler`](crate::Assembler) that gave it out.
+/// Target of jumps in a program, of the [`Assembler`](crate::Assembler) that issued it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Label(pub(crate) u32);
 
-/// An instruction whose jumps lead to labels.
+/// An instruction; jumps refer to labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Instruction {
     Compute { operation: Operation, width: Width, to: Register, by: Operand },
@@ -344,7 +347,7 @@ pub(crate) enum Instruction {
 }
 
 impl Instruction {
-    /// How many slots of 8 bytes it takes.
+    /// Returns the number of its slots of 8 bytes.
     pub(crate) const fn slots(&self) -> usize {
         match self {
             Self::Constant { .. } | Self::MapAddress { .. } | Self::FirstValue { .. } => 2,
@@ -359,12 +362,12 @@ impl Instruction {
         }
     }
 
-    /// Whether what is next in the program may be next to run.
+    /// Reports whether the next instruction may run after it.
     pub(crate) const fn goes_on(&self) -> bool {
         !matches!(self, Self::Jump { .. } | Self::Exit)
     }
 
-    /// The slots, with this distance to where a jump leads, and maps by their numbers.
+    /// Appends its slots, with this jump distance, and with map numbers for maps.
     pub(crate) fn encode(&self, distance: i16, out: &mut Vec<Slot>) {
         match *self {
             Self::Compute { operation, width, to, by } => {
@@ -379,7 +382,7 @@ impl Instruction {
                 out.push(Slot { code: 0xbf, to: to.number(), from: Base::Frame.number(), ..Slot::default() });
             }
             Self::Constant { to, value } => out.extend(Slot::wide(to, 0, value)),
-            // A map by its file descriptor, which is put in when it is known.
+            // The number is replaced by the map's file descriptor once that is known.
             Self::MapAddress { to, map } => out.extend(Slot::wide(to, 1, map.0.into())),
             Self::FirstValue { to, map } => out.extend(Slot::wide(to, 2, map.0.into())),
             Self::Load { size, to, base, offset } => out.push(Slot {
@@ -414,7 +417,7 @@ impl Instruction {
         }
     }
 
-    /// As the kernel's verifier writes it, with the slot that a jump leads to.
+    /// Writes it like the kernel's verifier, with the target slot of a jump.
     pub(crate) fn write(&self, f: &mut fmt::Formatter<'_>, target: usize) -> fmt::Result {
         let half = |width: Width| if width == Width::Half { "w" } else { "r" };
         let value = |width: Width, operand: Operand| match operand {
@@ -453,13 +456,13 @@ impl Instruction {
     }
 }
 
-/// The lower and the upper half of a number.
+/// Returns the lower and the upper half of a number.
 #[expect(clippy::cast_possible_truncation, reason = "the two halves of a number")]
 pub(crate) const fn halves(value: u64) -> [i32; 2] {
     [value as i32, (value >> 32) as i32]
 }
 
-/// An instruction, or half of a wide one, as the kernel takes it.
+/// An instruction, or half of a wide one, in the format of the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slot {
     code: u8,
@@ -485,12 +488,12 @@ impl Slot {
         ]
     }
 
-    /// Half of a wide number, and of none that the kernel would know a map by.
+    /// Makes it a half of a plain wide number, instead of one that refers to a map.
     pub(crate) const fn set_half(&mut self, half: i32) {
         (self.from, self.number) = (0, half);
     }
 
-    /// In the machine's order, as the kernel has it.
+    /// Returns its bytes in native byte order, in the format of the kernel.
     pub(crate) fn bytes(self) -> [u8; 8] {
         let registers =
             if cfg!(target_endian = "little") { self.from << 4 | self.to } else { self.to << 4 | self.from };

@@ -1,8 +1,10 @@
-//! The maps that hooks read: what they are numbered by, how large a value is and what stands where in it.
+//! Maps that the hook programs read: their keys, value sizes, and the fields of their values.
 //!
-//! All but [`MapKind::Log`] are arrays, and numbers in them are in the machine's order. A value that packets may meet is never written again: a change
-//! writes blocks, groups, endpoints and a value of `roots` that nothing leads to, and at last [`MapKind::Current`], of which only
-//! the lowest byte ever differs. So a packet meets everything as it was before the change, or everything as it is afterwards.
+//! All maps except [`MapKind::Log`] are arrays. Numbers in them have native byte order. A value
+//! that packets may read is never rewritten. A change first writes blocks, groups, endpoints and a
+//! value of `roots` that nothing refers to yet. Last it writes [`MapKind::Current`], of which only
+//! the lowest byte ever differs. So a packet sees the state before the change or the state after
+//! it.
 
 use crate::blocks::{Blocks, CELLS, Cell};
 use crate::group_roots::{GroupRoots, Shortcuts};
@@ -10,100 +12,104 @@ use crate::instruction::MapId;
 
 /// The maps of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(clippy::exhaustive_enums, reason = "whoever makes them must know them all")]
+#[allow(clippy::exhaustive_enums, reason = "creators of the maps must handle every kind")]
 pub enum MapKind {
-    /// One value of 8 bytes: the number of the value of [`MapKind::Roots`] that is in force.
+    /// One value of 8 bytes: the index of the value of [`MapKind::Roots`] that is in force.
     Current,
-    /// [`RootsRecord`], of which there are [`ROOTS`], by turns.
+    /// [`RootsRecord`]s, [`ROOTS`] of them, used in turn.
     Roots,
     /// Blocks by number, [`CELLS`] cells each.
     Blocks,
-    /// The trees of a group as [`GroupRoots::to_bytes`] has them. 0 denies everything.
+    /// The tries of a group as [`GroupRoots::to_bytes`] writes them. Group 0 denies everything.
     Groups,
-    /// [`EndpointRecord`]. 0 is no endpoint.
+    /// [`EndpointRecord`]s. Number 0 is no endpoint.
     Endpoints,
-    /// [`CounterRecord`] by the number of a decision, for each CPU one.
+    /// [`CounterRecord`]s by the number of a decision, one for each CPU.
     Counters,
-    /// What a decision is known by, so that it keeps its number and what was counted when another process goes on. No program
-    /// reads it. Zeros: the number was never given out.
+    /// Identity of each decision, by which it keeps its number and counters in the next process.
+    /// Programs do not read it. Zeros: the number was never assigned.
     Decisions,
-    /// [`ExactRecord`] by [`exact_bucket`]: IPv6 addresses that need not be followed through a tree.
+    /// [`ExactRecord`]s by [`exact_bucket`]: IPv6 addresses that need no walk through a trie.
     Exact,
-    /// A ring of [`LOG_BYTES`] into which programs write [`LogRecord`](crate::LogRecord)s, if [`RootsRecord::logs`] says so.
+    /// Ring buffer of [`LOG_BYTES`] into which programs write [`LogRecord`](crate::LogRecord)s, if
+    /// [`RootsRecord::logs`] is set.
     Log,
-    /// One value of 8 bytes: how many found no room there.
+    /// One value of 8 bytes: the number of records that found no room in the ring buffer.
     Lost,
 }
 
-/// The version of what is in maps: whoever writes maps of another one does not go on with these.
+/// Version of the map contents. A process does not take over maps of another version.
 pub const VERSION: u32 = 5;
 
-/// How many values [`MapKind::Blocks`] may have: the kernel's verifier lets programs go so far within a value.
+/// Maximum number of values of [`MapKind::Blocks`]: the kernel's verifier limits offsets within a
+/// value to this size.
 pub const MAX_BLOCKS: u32 = 1 << 19;
 
-/// How many values [`MapKind::Roots`] has.
+/// Number of values of [`MapKind::Roots`].
 pub const ROOTS: u32 = 4;
 
-/// The bytes of [`MapKind::Log`]: of some 5,000 packets.
+/// Size of [`MapKind::Log`] in bytes, enough for some 5,000 packets.
 pub const LOG_BYTES: u32 = 1 << 18;
 
-/// A cell that decides is the number of the decision, and in so many of the lowest bits what is decided.
+/// Number of low bits of a decision's cell that hold the verdict; the others hold the number of the
+/// decision.
 pub const VERDICT_BITS: u32 = 2;
-/// Drops the packet.
+/// Verdict: drop the packet.
 pub const DENY: u32 = 0;
-/// Lets it through.
+/// Verdict: accept the packet.
 pub const ALLOW: u32 = 1;
-/// Leaves the decision to what is asked next.
+/// Verdict: leave the decision to the next group that is evaluated.
 pub const UNDECIDED: u32 = 2;
 
-/// Where the parts of a [`RootsRecord`] begin.
+/// Byte offsets of the fields of a [`RootsRecord`].
 pub mod roots {
-    /// The tree of interfaces.
+    /// Interface trie.
     pub const INTERFACES: i16 = 0;
-    /// The trees of IPv4 and IPv6 addresses.
+    /// IPv4 and IPv6 address tries.
     pub const ADDRESSES: [i16; 2] = [4, 8];
-    /// The number of the endpoint of all interfaces.
+    /// Number of the endpoint of all interfaces.
     pub const ALL_INTERFACES: i16 = 12;
-    /// The bits that follow.
+    /// Flags: the bits that follow.
     pub const FLAGS: i16 = 16;
-    /// Everything is in force.
+    /// Flag: everything is in force.
     pub const IN_FORCE: i32 = 1;
-    /// No endpoint has untracked policy: nothing is asked about known connections of the host.
+    /// Flag: no endpoint has untracked policy, so known connections of the host are not evaluated.
     pub const NO_UNTRACKED: i32 = 2;
-    /// What is decided is logged.
+    /// Flag: decisions are logged.
     pub const LOG: i32 = 4;
-    /// Where the tree of interfaces goes on behind two bytes that are 0.
+    /// Cell of the interface trie behind two zero bytes.
     pub const NEAR_INTERFACES: i16 = 20;
-    /// How many buckets there are in which IPv6 addresses are looked for first.
+    /// Number of buckets in which IPv6 addresses are looked up first.
     pub const EXACT_BUCKETS: i16 = 24;
-    /// By how many bits a hash of 64 is shifted to be the number of one; 0 if there are none.
+    /// Number of bits by which a 64-bit hash is shifted to give the number of a bucket; 0 without
+    /// buckets.
     pub const EXACT_SHIFT: i16 = 28;
-    /// The tree of IPv6 addresses that are not found there.
+    /// Trie of IPv6 networks, for addresses that are not in a bucket.
     pub const NETWORKS: i16 = 32;
-    /// The bytes of it.
+    /// Size of the record.
     pub const SIZE: usize = 64;
 }
 
-/// Where the parts of an [`EndpointRecord`] begin.
+/// Byte offsets of the fields of an [`EndpointRecord`].
 pub mod endpoint {
-    /// What it is.
+    /// Kind of the endpoint.
     pub const KIND: i16 = 0;
-    /// Which groups are asked.
+    /// Bit set of the groups to evaluate.
     pub const ASKED: i16 = 4;
-    /// The numbers of eight groups.
+    /// Numbers of eight groups.
     pub const GROUPS: i16 = 8;
-    /// The trees of IPv4 and IPv6 addresses that a workload may send from.
+    /// Tries of the IPv4 and IPv6 addresses that a workload may send from.
     pub const SOURCES: [i16; 2] = [40, 44];
-    /// The bytes of it.
+    /// Size of the record.
     pub const SIZE: usize = 64;
 }
 
 const GROUP_SIZE: usize = 64;
-/// The bytes of what a decision is known by.
+/// Size of a decision's identity in bytes.
 pub(crate) const DECISION_SIZE: usize = 16;
 
 impl MapKind {
-    /// All of them, in the order in which a change must write them.
+    /// All maps, in the order in which a change must write them.
     pub const ALL: [Self; 10] = [
         Self::Exact,
         Self::Blocks,
@@ -117,13 +123,13 @@ impl MapKind {
         Self::Current,
     ];
 
-    /// What programs know it by.
+    /// Returns the id by which programs refer to the map.
     #[must_use]
     pub const fn id(self) -> MapId {
         MapId(self as u32)
     }
 
-    /// A name that is none but letters.
+    /// Returns the name of the map, which consists of letters only.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -140,7 +146,7 @@ impl MapKind {
         }
     }
 
-    /// The bytes of a value; 0 for the ring, which has none.
+    /// Returns the size of a value in bytes; 0 for the ring buffer, which has no values.
     #[must_use]
     pub const fn value_size(self) -> usize {
         match self {
@@ -156,50 +162,56 @@ impl MapKind {
         }
     }
 
-    /// Whether all values must be in one value of the kernel's map, one behind the other, so that programs reach all of them from the
-    /// first.
+    /// Reports whether all values must be in one value of the kernel's map, one behind the other,
+    /// so that programs reach each of them by an offset from the first.
     #[must_use]
     pub const fn is_joined(self) -> bool {
         matches!(self, Self::Blocks | Self::Groups | Self::Endpoints | Self::Roots | Self::Exact | Self::Lost)
     }
 
-    /// Whether it is no array but a ring, which nobody but programs writes.
+    /// Reports whether the map is a ring buffer, which only programs write, instead of an array.
     #[must_use]
     pub const fn is_ring(self) -> bool {
         matches!(self, Self::Log)
     }
 
-    /// Whether each CPU has values of its own.
+    /// Reports whether each CPU has separate values.
     #[must_use]
     pub const fn is_per_cpu(self) -> bool {
         matches!(self, Self::Counters)
     }
 }
 
-/// Where everything begins.
+/// Roots of all tries that are not specific to a group or endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "it is the layout of a map")]
 pub struct RootsRecord {
-    /// The tree from the index of an interface, four bytes in the order of the network, to the number of an endpoint.
+    /// Trie from the index of an interface, four bytes in network byte order, to the number of an
+    /// endpoint.
     pub interfaces: Cell,
-    /// Where that goes on for indexes below 65,536, with their last two bytes.
+    /// Cell of that trie for indexes below 65,536, with their last two bytes left as the key.
     pub near_interfaces: Cell,
-    /// The trees from an IPv4 and an IPv6 address to its class.
+    /// Tries from IPv4 and IPv6 addresses to classes.
     pub addresses: [Cell; 2],
-    /// The same for IPv6 without single addresses, which is right only for those that have no class of their own.
+    /// The IPv6 trie without single addresses; correct only for addresses that have no specific
+    /// class.
     pub networks: Cell,
-    /// The number of the endpoint of all interfaces that are not workloads' and have none of their own; 0: there is none.
+    /// Number of the endpoint of all interfaces that are not workload interfaces and have no
+    /// specific endpoint; 0 for none.
     pub all_interfaces: u32,
-    /// How many values of [`MapKind::Exact`] count, a power of two; 0: IPv6 addresses are looked for in trees alone.
+    /// Number of values of [`MapKind::Exact`] in use, a power of two; 0: IPv6 addresses are looked
+    /// up in tries only.
     pub exact_buckets: u32,
-    /// Whether what is here is in force. If it is not, policy is not known, and what it could deny is dropped: see [`hooks`](crate::hooks).
+    /// Whether the record is in force. If not, policy is unknown, and packets that it could deny
+    /// are dropped: see [`hooks`](crate::hooks).
     pub is_in_force: bool,
-    /// Whether programs write into [`MapKind::Log`] what is decided about packets that begin a connection, or belong to none.
+    /// Whether programs write a record to [`MapKind::Log`] for each packet that begins a
+    /// connection, or belongs to none.
     pub logs: bool,
 }
 
 impl RootsRecord {
-    /// As it stands in the map.
+    /// Returns the record in the format of the map.
     ///
     /// ```
     /// use tortie_ebpf::Cell;
@@ -215,7 +227,8 @@ impl RootsRecord {
         self.bytes_with(0)
     }
 
-    /// The same where no endpoint that it leads to has untracked policy, which spares known connections some readings.
+    /// Returns the record for a state in which no endpoint has untracked policy; known connections
+    /// then need fewer reads.
     #[must_use]
     pub fn to_bytes_without_untracked(&self) -> [u8; roots::SIZE] {
         self.bytes_with(roots::NO_UNTRACKED.unsigned_abs())
@@ -232,13 +245,14 @@ impl RootsRecord {
         numbers([interfaces, v4, v6, all_interfaces, flags, near, exact_buckets, shift, networks])
     }
 
-    /// With another tree of interfaces, which is in these blocks.
+    /// Returns the record with another interface trie, whose blocks are in `blocks`.
     #[must_use]
     pub fn with_interfaces(self, interfaces: Cell, blocks: &Blocks) -> Self {
         Self { interfaces, near_interfaces: blocks.cell_at(interfaces, &[0, 0]), ..self }
     }
 
-    /// What stands in a map, and whether an endpoint that it leads to has untracked policy; `None` if it cannot be one.
+    /// Reads a record of the map, and whether an endpoint that it leads to has untracked policy;
+    /// `None` for an invalid record.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<(Self, bool)> {
         let [interfaces, v4, v6, all_interfaces, flags, near_interfaces, exact_buckets, _, networks] = parts(bytes);
         let record = Self {
@@ -258,41 +272,41 @@ impl RootsRecord {
     }
 }
 
-/// What an interface is.
+/// Kind of the endpoint of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(clippy::exhaustive_enums, reason = "it is the layout of a map")]
 pub enum EndpointKind {
-    /// Nobody's: what comes from there or goes there is dropped.
+    /// No endpoint: packets from and to the interface are dropped.
     #[default]
     None,
-    /// A workload's.
+    /// Workload endpoint.
     Workload,
-    /// A host endpoint's.
+    /// Host endpoint.
     Host,
 }
 
-/// What is in force at an interface.
+/// Policy in force at an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(clippy::exhaustive_structs, reason = "it is the layout of a map")]
 pub struct EndpointRecord {
-    /// Whose it is.
+    /// Kind of the endpoint.
     pub kind: EndpointKind,
-    /// Bit `i` is set if group `i` has something to say; the others are not asked.
+    /// Bit `i` is set if group `i` may decide; the others are not evaluated.
     pub asked: u32,
-    /// The numbers of groups: of a workload those of ingress and egress, of a host endpoint those of normal, forwarded, untracked
-    /// and pre-DNAT policy, for each ingress and then egress.
+    /// Numbers of groups. A workload has those of ingress and egress. A host endpoint has those of
+    /// normal, forwarded, untracked and pre-DNAT policy, each for ingress and then egress.
     pub groups: [u32; 8],
-    /// The trees from an IPv4 and an IPv6 address to 1 if a workload may send from it.
+    /// Tries from IPv4 and IPv6 addresses to 1 for addresses that a workload may send from.
     pub sources: [Cell; 2],
 }
 
 impl EndpointRecord {
-    /// The place of a workload's group of ingress.
+    /// Index of a workload's ingress group.
     pub const WORKLOAD_INGRESS: usize = 0;
-    /// The place of a workload's group of egress.
+    /// Index of a workload's egress group.
     pub const WORKLOAD_EGRESS: usize = 1;
 
-    /// As it stands in the map.
+    /// Returns the record in the format of the map.
     ///
     /// ```
     /// use tortie_ebpf::layout::{EndpointKind, EndpointRecord};
@@ -304,12 +318,13 @@ impl EndpointRecord {
     #[must_use]
     pub fn to_bytes(&self) -> [u8; endpoint::SIZE] {
         let Self { kind, asked, groups: [a, b, c, d, e, f, g, h], sources } = *self;
-        // Nowhere to send from is where zeros lead: an endpoint that is nobody's is zeros alone.
+        // A trie without any address becomes zeros, which lead to block 0 and so to no address.
+        // Then the record of no endpoint is all zeros.
         let [v4, v6] = sources.map(|source| if source == Cell::default() { 0 } else { source.bits() });
         numbers([kind as u32, asked, a, b, c, d, e, f, g, h, v4, v6])
     }
 
-    /// What stands in a map; `None` if it cannot be one.
+    /// Reads a record of the map; `None` for an invalid one.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let [kind, asked, a, b, c, d, e, f, g, h, v4, v6] = parts(bytes);
         let kinds = [EndpointKind::None, EndpointKind::Workload, EndpointKind::Host];
@@ -321,7 +336,7 @@ impl EndpointRecord {
 }
 
 impl GroupRoots {
-    /// As it stands in the map.
+    /// Returns the record in the format of the map.
     ///
     /// ```
     /// let denied = tortie_ebpf::Cell::value(0);
@@ -336,7 +351,7 @@ impl GroupRoots {
         numbers(all.map(Cell::bits))
     }
 
-    /// What stands in a map; `None` if it cannot be one.
+    /// Reads a record of the map; `None` for an invalid one.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let [own, peer, details, protocols, source_ports, no_source_port, cells, is_large, shortcuts @ ..]: [Cell; 16] =
             parts(bytes).map(Cell::from_bits);
@@ -347,21 +362,21 @@ impl GroupRoots {
     }
 }
 
-/// What a decision has been taken about.
+/// Counters of a decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "it is the layout of a map")]
 pub struct CounterRecord {
     /// Packets that began a connection, or belong to none.
     pub packets: u64,
-    /// Their bytes, from the IP header on.
+    /// Their bytes, counted from the IP header on.
     pub bytes: u64,
 }
 
 impl CounterRecord {
-    /// The bytes of one.
+    /// Size of the record in bytes.
     pub const SIZE: usize = 16;
 
-    /// The sum of what each CPU has counted: their values one behind the other.
+    /// Returns the sum over all CPUs, whose values are one behind the other.
     ///
     /// ```
     /// use tortie_ebpf::layout::CounterRecord;
@@ -380,33 +395,35 @@ impl CounterRecord {
     }
 }
 
-/// IPv6 addresses with their classes, which the tree of addresses gives them as well.
+/// Bucket of IPv6 addresses with their classes, which the address trie holds as well.
 ///
-/// An entry is written while it is closed, and opened and closed by its one bit, so that a packet that finds it open finds all of
-/// it. One that finds it closed follows the tree of addresses. One that finds none follows [`RootsRecord::networks`] if all addresses
-/// that belong here stand here; what nobody has written says so of none.
+/// An entry is written while it is closed. One bit opens and closes it, so a packet that finds it
+/// open finds it whole. A packet that finds it closed follows the address trie. A packet that finds
+/// no entry follows [`RootsRecord::networks`] if the bucket is complete, else the address trie. An
+/// unwritten bucket is not complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExactRecord {
     addresses: [[u8; 16]; Self::WAYS],
-    /// With [`Self::OPEN`].
+    /// Classes, with [`Self::OPEN`] for open entries.
     classes: [u32; Self::WAYS],
-    /// Whether all addresses that belong here and have a class of their own have an entry.
+    /// Whether all addresses of the bucket that have a specific class have an entry.
     pub(crate) is_complete: bool,
 }
 
 impl ExactRecord {
-    /// How many addresses there are.
+    /// Number of entries.
     pub const WAYS: usize = 3;
-    /// The bit of a class whose address counts.
+    /// Bit of a class that marks the entry as open.
     pub const OPEN: u32 = 1 << 31;
-    /// Where classes begin.
+    /// Byte offset of the classes.
     pub const CLASSES: i16 = 48;
-    /// Where it says, by the number 1, that all addresses that belong here and have a class of their own have an entry.
+    /// Byte offset of the number that is 1 if all addresses of the bucket that have a specific
+    /// class have an entry.
     pub const COMPLETE: i16 = 60;
-    /// The bytes of it: as many as processors fetch at once.
+    /// Size of the record in bytes: a cache line.
     pub const SIZE: usize = 64;
 
-    /// Of the first entries, each an address, its class, and whether it counts.
+    /// Returns a record of the first entries, each an address, its class, and whether it is open.
     pub(crate) fn new(entries: impl Iterator<Item = ([u8; 16], u32, bool)>, is_complete: bool) -> Self {
         let mut record = Self { is_complete, ..Self::default() };
         let places = record.addresses.iter_mut().zip(&mut record.classes);
@@ -417,13 +434,13 @@ impl ExactRecord {
         record
     }
 
-    /// Each entry: an address, its class, and whether it counts.
+    /// Returns each entry: an address, its class, and whether it is open.
     pub(crate) fn entries(&self) -> impl Iterator<Item = ([u8; 16], u32, bool)> + '_ {
         let entries = self.addresses.iter().zip(self.classes);
         entries.map(|(address, class)| (*address, class & !Self::OPEN, class & Self::OPEN != 0))
     }
 
-    /// As it stands in the map.
+    /// Returns the record in the format of the map.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
@@ -434,7 +451,7 @@ impl ExactRecord {
         bytes
     }
 
-    /// What stands in a map; `None` if it has another size.
+    /// Reads a record of the map; `None` if its size or content is invalid.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (addresses, rest) = bytes.split_at_checked(Self::CLASSES.unsigned_abs().into())?;
         let addresses = addresses.as_chunks::<16>().0.try_into().ok()?;
@@ -446,29 +463,29 @@ impl ExactRecord {
     }
 }
 
-/// What the two halves of an address are multiplied with, as the machine reads them: odd, and bits of the golden ratio and of the
-/// square root of 2.
+/// Factors of the two halves of an address, which are read in native byte order. They are odd, with
+/// bits of the golden ratio and of the square root of 2.
 pub(crate) const EXACT_FACTORS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0x6a09_e667_f3bc_c909];
 
-/// By how many bits a hash of 64 is shifted to be the number of one of so many buckets, a power of two; 0 if there are none, and what is not
-/// shifted is no number of any.
+/// Returns the number of bits by which a 64-bit hash is shifted to give the number of a bucket.
+/// `buckets` is a power of two. 0 for no or one bucket: an unshifted hash is no bucket number.
 const fn exact_shift(buckets: u32) -> u32 {
     if buckets <= 1 { 0 } else { 64 - buckets.trailing_zeros() }
 }
 
-/// The bucket of an address, of so many, a power of two.
+/// Returns the bucket of an address among `buckets`, a power of two.
 #[must_use]
 #[expect(clippy::expect_used, reason = "a power of two has at most 31 zeros, so that the shift leaves 31 bits")]
 pub fn exact_bucket(address: &[u8; 16], buckets: u32) -> u32 {
     let (halves, _) = address.as_chunks::<8>();
-    // The highest bits of a product are those that all bits have a part in.
+    // All bits of a factor affect the highest bits of the product.
     let products =
         halves.iter().zip(EXACT_FACTORS).map(|(half, factor)| u64::from_ne_bytes(*half).wrapping_mul(factor));
     let hash = products.fold(0, u64::wrapping_add);
     if buckets <= 1 { 0 } else { u32::try_from(hash >> exact_shift(buckets)).expect("a bucket has 31 bits") }
 }
 
-/// The first numbers of a value; zeros where it is shorter.
+/// Returns the first numbers of a value; zeros where it is shorter.
 fn parts<const N: usize>(bytes: &[u8]) -> [u32; N] {
     let mut numbers = [0; N];
     for (to, number) in numbers.iter_mut().zip(bytes.as_chunks::<4>().0) {
@@ -477,7 +494,7 @@ fn parts<const N: usize>(bytes: &[u8]) -> [u32; N] {
     numbers
 }
 
-/// Numbers one behind the other, and zeros behind them.
+/// Returns the numbers one behind the other, padded with zeros.
 fn numbers<const N: usize, const SIZE: usize>(numbers: [u32; N]) -> [u8; SIZE] {
     let mut bytes = [0; SIZE];
     for (to, number) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(numbers) {

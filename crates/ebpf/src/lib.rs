@@ -2,10 +2,11 @@
 //!
 //! # Modules
 //!
-//! Each module refers only to those before it: `blocks` (values by keys), `group_roots` (the roots of a group's trees), `instruction`,
-//! `check` and `assembler` (programs), `layout` (the values of maps), `tables` (the groups of compiled policy as trees), `walk`, `decide`
-//! and `log` (the part of a program that decides), `node` (the state of a node as map writes) and `hooks` (the programs). `btf` reads
-//! the kernel's types and refers to none.
+//! Each module refers only to those before it: `blocks` (tries), `group_roots` (roots of a group's
+//! tries), `instruction`, `check` and `assembler` (programs), `layout` (values of maps), `tables`
+//! (groups of compiled policy as tries), `walk`, `decide` and `log` (the part of a program that
+//! decides), `node` (state of a node as map writes) and `hooks` (the programs). `btf` reads the
+//! kernel's types and refers to none.
 #![forbid(unsafe_code)]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 

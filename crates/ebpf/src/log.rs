@@ -1,4 +1,4 @@
-//! What programs log of packets.
+//! Log records of packets.
 
 use std::net::IpAddr;
 
@@ -8,39 +8,39 @@ use tortie_model::Family;
 use crate::layout::{ALLOW, UNDECIDED, VERDICT_BITS};
 use crate::tables::DecisionId;
 
-/// A decision about a packet, as programs write it into [`MapKind::Log`](crate::layout::MapKind::Log).
+/// Decision about a packet, as programs write it to [`MapKind::Log`](crate::layout::MapKind::Log).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogRecord {
-    /// What decided.
+    /// Decision.
     pub decision: DecisionId,
-    /// What it decided.
+    /// Verdict of the decision.
     pub verdict: Verdict,
-    /// The bytes of the packet, from its IP header on.
+    /// Length of the packet in bytes, from its IP header on.
     pub length: u32,
-    /// The packet, as it was judged.
+    /// Packet as the policy saw it.
     pub packet: Packet,
-    /// The id of an echo of ICMP; 0 for others.
+    /// Identifier of an ICMP echo; 0 for other packets.
     pub icmp_id: u16,
 }
 
-/// Where a record has what is known of a packet, behind its head.
+/// Offsets of the packet's fields in a record, behind its head.
 pub(crate) struct LoggedPlaces {
     pub(crate) source: i16,
     pub(crate) destination: i16,
     pub(crate) protocol: i16,
-    /// Two ports, or the id, type and code of an ICMP message.
+    /// Two ports, or identifier, type and code of an ICMP message.
     pub(crate) source_port: i16,
     pub(crate) has_detail: i16,
     pub(crate) has_source_port: i16,
 }
 
 impl LogRecord {
-    /// The bytes before what is known of the packet: the cell that decided, and the length.
+    /// Length of the head in bytes: the deciding cell, and the length of the packet.
     pub(crate) const HEAD: i16 = 8;
-    /// Where the length is.
+    /// Offset of the length.
     pub(crate) const LENGTH: i16 = 4;
-    /// The bytes of a record of an IPv4 and an IPv6 packet.
+    /// Size in bytes of a record of an IPv4 and of an IPv6 packet.
     pub(crate) const SIZES: [i16; 2] = [Self::HEAD + 28, Self::HEAD + 40];
 
     pub(crate) const fn places(family: Family) -> LoggedPlaces {
@@ -64,7 +64,7 @@ impl LogRecord {
         }
     }
 
-    /// Reads a record; `None` if it cannot be one.
+    /// Reads a record; `None` for an invalid one.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let is_of = |size: i16| bytes.len() == usize::from(size.unsigned_abs());
@@ -108,7 +108,7 @@ impl LogRecord {
     }
 }
 
-/// So many bytes at a place.
+/// Returns the bytes at an offset.
 fn array<const N: usize>(bytes: &[u8], place: i16) -> Option<[u8; N]> {
     bytes.get(usize::try_from(place).ok()?..)?.first_chunk().copied()
 }

@@ -1,4 +1,4 @@
-//! What a node enforces, as the values of maps.
+//! State of a node as values of maps.
 
 mod adopt;
 mod description;
@@ -30,28 +30,30 @@ pub use description::{Description, Located, Numbered};
 pub use endpoints::{EndpointName, Interface};
 pub use write::{Flush, MapSizes, Write};
 
-/// What a node is told besides what it must enforce.
+/// Configuration of a node.
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_structs, reason = "whoever has a configuration makes it")]
+#[allow(clippy::exhaustive_structs, reason = "made by the owner of the configuration")]
 pub struct NodeSettings {
-    /// What verdicts depend on besides policies.
+    /// Settings besides policy on which verdicts depend.
     pub evaluate: Settings,
-    /// What the names of workloads' interfaces begin with; others are the host's.
+    /// Name prefixes of workload interfaces; all others are host interfaces.
     pub workload_prefixes: Vec<Arc<str>>,
-    /// Most blocks of 1,024 bytes for the policies of all namespaces and the networks that workloads may send from; 131,072 by
-    /// default. Each group counts as if it shared no block with others; one that exceeds the share of its namespace denies
-    /// everything.
+    /// Maximum number of blocks of 1,024 bytes for the policies of all namespaces and the networks
+    /// that workloads may send from; 131,072 by default. Each group counts as if it shared no block
+    /// with others; one that exceeds the share of its namespace denies everything.
     ///
-    /// The trees that lead from addresses to their classes have the rest of half of [`MAX_BLOCKS`], at least a quarter of that
-    /// half; a change needs the other half, for the trees before and after it. Over the bound, policies with the most networks
-    /// are refused ([`Classes::set_address_blocks`]).
+    /// The address tries have the rest of half of [`MAX_BLOCKS`], at least a quarter of that half.
+    /// A change needs the other half, for the tries before and after it. Over the limit, policies
+    /// with the most networks are refused ([`Classes::set_address_blocks`]).
     pub max_blocks: u32,
-    /// Memory bounds on verdict tables; a group over them denies everything, alone.
+    /// Memory limits of verdict tables. A group that exceeds them denies everything; the others are
+    /// not affected.
     pub budget: Budget,
 }
 
 impl Default for NodeSettings {
-    /// Those of [`Settings`], interfaces that begin with `cali`, and as many blocks for policies as for addresses.
+    /// Returns the defaults of [`Settings`], the interface prefix `cali`, and as many blocks for
+    /// policies as for addresses.
     fn default() -> Self {
         Self {
             evaluate: Settings::default(),
@@ -63,12 +65,12 @@ impl Default for NodeSettings {
 }
 
 impl NodeSettings {
-    /// Tables of nothing yet, within these bounds.
+    /// Returns empty tables with these limits.
     fn tables(&self) -> Tables {
         Tables::with_limits(Limits { blocks: self.policy_blocks(), places: MAX_BLOCKS, ..Limits::default() })
     }
 
-    /// Classes of nothing yet, within these bounds.
+    /// Returns empty classes with these limits.
     fn classes(&self) -> Classes {
         let mut classes = Classes::new(self.evaluate.clone());
         classes.set_budget(self.budget);
@@ -86,59 +88,60 @@ impl NodeSettings {
 #[error("policy of {endpoint} ({layer:?}, {direction:?}) denies everything")]
 #[non_exhaustive]
 pub struct Problem {
-    /// Whose group.
+    /// Endpoint of the group.
     pub endpoint: EndpointName,
-    /// What it is asked.
+    /// Layer of policy of the group.
     pub layer: Layer,
-    /// In which direction.
+    /// Direction of the group.
     pub direction: Direction,
-    /// Why.
+    /// Reason.
     #[source]
     pub why: Closed,
 }
 
-/// The networks that a workload may send from, as trees.
+/// Networks that a workload may send from, as tries.
 #[derive(Debug)]
 struct Sources {
     nets: Vec<Cidr>,
-    /// Blocks that the trees take at most, whatever others share with them.
+    /// Maximum number of blocks of the tries, without sharing.
     charge: u64,
-    /// `None` if there are no blocks for them: the workload may send nothing.
+    /// `None` if no blocks are left for them: the workload may send nothing.
     trees: Option<[Cell; 2]>,
 }
 
-/// What a node enforces, as the values of maps: follows what it must enforce and its interfaces, and tells what must be written.
+/// State of a node as values of maps: it takes changes of the desired state and of interfaces, and
+/// returns the map writes.
 ///
-/// Packets are judged by what [`MapKind::Current`] leads to. Nothing that it leads to is
-/// written again: a flush writes what is new where nothing is in use, and at last the one number by which all of it comes into
-/// force. What is in use no more may still be what packets in flight are judged by. Its place is given out again only after
-/// [`Node::reclaim`].
+/// Programs filter packets by the values that [`MapKind::Current`] leads to. None of these is
+/// rewritten: a flush writes new values to unused places, and last the one number by which all of
+/// them come into force. Packets in flight may still use values that are no longer in force. Their
+/// places are reused only after [`Node::reclaim`].
 #[derive(Debug)]
 pub struct Node {
     classes: Classes,
     tables: Tables,
     endpoints: Endpoints,
     is_in_sync: bool,
-    /// Whether anything was told since the last flush.
+    /// Whether anything changed since the last flush.
     has_news: bool,
     groups: Slots<GroupRoots>,
     group_numbers: BTreeMap<GroupId, u32>,
     records: Slots<EndpointRecord>,
     sources: BTreeMap<WorkloadEndpointId, Sources>,
     exact: Exact,
-    /// The tree of interfaces, and what is in it.
+    /// Interface trie, and its content.
     interfaces: Cell,
     at: BTreeMap<u32, u32>,
-    /// Each with whether some endpoint has untracked policy.
+    /// Values of roots, each with whether an endpoint has untracked policy.
     roots: [(RootsRecord, bool); ROOTS as usize],
     current: u32,
-    /// Values of roots that packets may still be at.
+    /// Values of roots that packets may still use.
     retired_roots: Vec<u32>,
     logs: bool,
 }
 
 impl Node {
-    /// Of a node that is told nothing yet.
+    /// Returns a node without any desired state.
     #[must_use]
     pub fn new(settings: NodeSettings) -> Self {
         Self {
@@ -161,10 +164,12 @@ impl Node {
         }
     }
 
-    /// Takes over one message; it counts from the next [flush](Self::flush) on that comes after [`DesiredUpdate::InSync`].
+    /// Takes an update. It takes effect with the next [flush](Self::flush) after
+    /// [`DesiredUpdate::InSync`].
     ///
     /// # Errors
-    /// If the members of a set change that does not exist or is of another type. Nothing is changed then.
+    /// If the update changes the members of a set that does not exist or is of another type. Then
+    /// nothing is changed.
     pub fn on_update(&mut self, update: &DesiredUpdate) -> Result<(), UpdateError> {
         self.classes.apply(update)?;
         self.endpoints.on_update(update);
@@ -173,27 +178,28 @@ impl Node {
         Ok(())
     }
 
-    /// Whether programs log what they decide from the next flush on, see [`MapKind::Log`]; at first they do not.
+    /// Sets whether programs log their decisions from the next flush on, see [`MapKind::Log`]; off
+    /// by default.
     pub fn set_logs(&mut self, logs: bool) {
         self.has_news |= logs != self.logs;
         self.logs = logs;
     }
 
-    /// An interface is new, or has another name or other addresses.
+    /// Takes an interface that is new, or has another name or other addresses.
     pub fn on_interface(&mut self, interface: Interface) {
         self.has_news |= self.endpoints.on_interface(interface);
     }
 
-    /// There is no interface with this index any more.
+    /// Notes that the interface with this index is gone.
     pub fn on_interface_gone(&mut self, index: u32) {
         self.has_news |= self.endpoints.on_interface_gone(index);
     }
 
-    /// Works out what changed since the last flush, and tells what must be written for it. Before
-    /// [`DesiredUpdate::InSync`] nothing is.
+    /// Computes the changes since the last flush, and returns the writes for them. Before
+    /// [`DesiredUpdate::InSync`] there are none.
     ///
-    /// If that is more often than maps have room for without [`Node::reclaim`], nothing changes, and [`Flush::needs_reclaim`]
-    /// says so.
+    /// After more flushes without [`Node::reclaim`] than maps have room for, nothing changes, and
+    /// [`Flush::needs_reclaim`] is true.
     pub fn flush(&mut self) -> Flush<'_> {
         let slot = (0..ROOTS).find(|slot| *slot != self.current && !self.retired_roots.contains(slot));
         let entries = match slot {
@@ -204,7 +210,7 @@ impl Node {
         Flush::new(self, entries, false)
     }
 
-    /// Brings everything up to date, with a value of roots that is not in use. Gives what is to be written, in order.
+    /// Updates everything, with an unused value of roots. Returns the entries to write, in order.
     #[expect(clippy::expect_used, reason = "slots are below the number of roots")]
     fn follow(&mut self, slot: u32) -> Vec<(MapKind, u32)> {
         self.has_news = false;
@@ -243,7 +249,8 @@ impl Node {
         self.tables.release_adopted();
         let mut entries: Vec<(MapKind, u32)> = Vec::new();
         let mut add = |map, numbers: Vec<u32>| entries.extend(numbers.into_iter().map(|number| (map, number)));
-        // Those that are closed no longer count when what changes comes into force; those that are opened count already.
+        // Entries closed by this write no longer count when the change comes into force; entries opened by
+        // it are valid already.
         add(MapKind::Exact, exact);
         add(MapKind::Blocks, self.tables.blocks().take_written().into_iter().map(|(number, _)| number).collect());
         if is_first {
@@ -265,8 +272,9 @@ impl Node {
         entries
     }
 
-    /// Gives each endpoint that is at an interface its record, and each of these interfaces the number of it. Groups of endpoints
-    /// that are at none stand at numbers that no interface has. Gives the number of the endpoint of all interfaces.
+    /// Assigns a record to each endpoint at an interface, and the record's number to each of these
+    /// interfaces. Groups of endpoints at no interface are kept at interface numbers that the
+    /// kernel does not use. Returns the number of the endpoint of all interfaces.
     fn update_records(&mut self, places: &Places) -> u32 {
         let mut at = BTreeMap::new();
         for (index, name) in &places.at {
@@ -294,8 +302,8 @@ impl Node {
         all.unwrap_or(0)
     }
 
-    /// The numbers of nobody's records that have the groups which none of these has, so that whoever goes on with the maps finds
-    /// all groups.
+    /// Returns the numbers of placeholder records for the groups that are in none of these records,
+    /// so that the next process finds all groups in the maps.
     fn records_of_idle_groups(&mut self, records: impl Iterator<Item = u32>) -> Vec<u32> {
         let asked: BTreeSet<u32> =
             records.filter_map(|number| self.records.get(number)).flat_map(|record| record.groups).collect();
@@ -337,7 +345,7 @@ impl Node {
         }
     }
 
-    /// Has the trees of the networks that workloads may send from as the blocks are divided.
+    /// Builds or releases the tries of source networks according to the division of the blocks.
     fn update_sources(&mut self) {
         for (id, sources) in &mut self.sources {
             let is_refused = self.tables.refused_sources(id).is_some();
@@ -353,8 +361,8 @@ impl Node {
         }
     }
 
-    /// No packet is judged any more by what was in use before the last flush, all of which has been written: what is not in
-    /// use now may be written again.
+    /// Makes unused places available again. The caller ensures that all writes of the last flush
+    /// are done, and that no packet uses the state before it any more.
     pub fn reclaim(&mut self) {
         self.tables.reclaim();
         self.groups.reclaim();
@@ -364,14 +372,15 @@ impl Node {
         self.has_news |= self.tables.has_room_again() || self.exact.is_pending();
     }
 
-    /// Whether there is something to write after [`Node::reclaim`] although nothing is told: addresses that programs are to find faster.
+    /// Reports whether a flush after [`Node::reclaim`] has writes even without changes: entries
+    /// that speed up address lookups.
     #[must_use]
     pub fn is_settling(&self) -> bool {
         self.exact.is_pending()
     }
 
-    /// What the maps must hold as of the last flush, in the order in which new maps are to be written; everything else is
-    /// zeros.
+    /// Returns the content of the maps as of the last flush, in the order in which new maps must be
+    /// written; all other values are zeros.
     pub fn all(&self) -> impl Iterator<Item = Write> + '_ {
         let has_any = self.roots.iter().any(|(roots, _)| roots.is_in_force);
         let once = |entries: [(MapKind, u32); 1]| entries.into_iter().filter(move |_| has_any);
@@ -412,7 +421,8 @@ impl Node {
         Write { map, index, value }
     }
 
-    /// How many entries maps must have for what is in use, and for what packets may still be judged by.
+    /// Returns the required number of map entries, for values in use and for those that packets may
+    /// still use.
     #[must_use]
     #[expect(clippy::expect_used, reason = "blocks and decisions have numbers of 32 bits")]
     pub fn sizes(&self) -> MapSizes {
@@ -426,7 +436,7 @@ impl Node {
         }
     }
 
-    /// Groups of endpoints that deny everything, as of the last flush.
+    /// Returns the groups of endpoints that deny everything, as of the last flush.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         let refused = self.sources.iter().filter(|(_, sources)| sources.trees.is_none());
@@ -443,33 +453,36 @@ impl Node {
         problems
     }
 
-    /// Why a workload may send nothing, if there are no blocks for the networks that it may send from.
+    /// Returns the problem of a workload that may send nothing, because no blocks are left for its
+    /// source networks.
     fn problem_of_sources(&self, id: &WorkloadEndpointId) -> Option<Problem> {
         let why = self.tables.refused_sources(id)?;
         let endpoint = EndpointName::Workload(id.clone());
         Some(Problem { endpoint, layer: Layer::Normal, direction: Direction::Egress, why })
     }
 
-    /// What is decided, and by what; `None` for what is denied because it is not known.
+    /// Returns the verdict of a decision and its origin; denial without an origin for an unknown
+    /// decision.
     #[must_use]
     pub fn decided(&self, decision: DecisionId) -> (Verdict, Option<&DecidedBy>) {
         self.tables.decided(decision)
     }
 
-    /// Whether a decision is about packets to endpoints (ingress) or from them (egress); `None` for what is denied because it is
-    /// not known.
+    /// Reports whether a decision is about packets to endpoints (ingress) or from them (egress);
+    /// `None` for an unknown decision.
     #[must_use]
     pub fn decided_direction(&self, decision: DecisionId) -> Option<Direction> {
         self.tables.decided_direction(decision)
     }
 
-    /// The trees of all groups, as of the last flush.
+    /// Returns the tries of all groups, as of the last flush.
     #[must_use]
     pub fn tables(&self) -> &Tables {
         &self.tables
     }
 
-    /// Whether nothing is enforced, and nothing is left of what was. Ask after a flush and [`Node::reclaim`].
+    /// Reports whether nothing is enforced, and no object is left. Call it after a flush and
+    /// [`Node::reclaim`].
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.classes.is_empty()
@@ -483,18 +496,18 @@ impl Node {
     }
 }
 
-/// From here on the kernel numbers no interface.
+/// First number that the kernel never assigns to an interface.
 const NO_INTERFACE: u32 = 1 << 31;
 
-/// The first and the last address of an IPv6 network.
+/// Returns the first and the last address of an IPv6 network.
 fn addresses_of(net: Cidr) -> RangeInclusive<[u8; 16]> {
     let first = net.masked().bits();
     let inside = u128::MAX.checked_shr(net.prefix_len().into()).unwrap_or(0);
     first.to_be_bytes()..=(first | inside).to_be_bytes()
 }
 
-/// The networks that a workload may send from: its addresses, what it is allowed, and what anybody finds their neighbours from
-/// with IPv6.
+/// Returns the networks that a workload may send from: its addresses, its allowed source prefixes,
+/// and the IPv6 sources of neighbour discovery (link-local addresses and the unspecified one).
 #[expect(clippy::expect_used, reason = "the prefix is a constant")]
 fn sources(endpoint: &WorkloadEndpoint) -> Vec<Cidr> {
     let link_local = Cidr::new(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0).into(), 10);
@@ -504,7 +517,8 @@ fn sources(endpoint: &WorkloadEndpoint) -> Vec<Cidr> {
     endpoint.nets().chain(allowed).chain(neighbours).collect()
 }
 
-/// Charges namespaces with the trees of the networks that their workloads at interfaces may send from, and lets those of others go.
+/// Charges namespaces with the tries of the networks that their workloads at interfaces may send
+/// from, and releases those of other workloads.
 #[expect(clippy::expect_used, reason = "places are those of the same endpoints")]
 fn claim_sources(
     tables: &mut Tables,

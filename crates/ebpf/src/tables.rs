@@ -1,7 +1,8 @@
-//! What `tortie-classes` has compiled, as trees of blocks.
+//! Compiled policy of `tortie-classes` as tries of blocks.
 //!
-//! The address at each end of a packet leads to its class, a class to its row, protocol and port to a column. Rows and columns are
-//! multiplied already, so that their sum is the number of the cell, which leads to the decision.
+//! The address at each end of a packet leads to its class, the class to its row, and protocol and
+//! port to a column. The numbers of rows and columns are multiplied in advance, so that their sum
+//! is the number of the cell, which leads to the decision.
 
 mod admission;
 mod class_numbers;
@@ -29,10 +30,11 @@ pub(crate) use decisions::DecisionIdentity;
 pub(crate) use keys::AddressKey;
 use keys::everything;
 
-/// How many cells a table may have whose numbers are two bytes. Others have four.
+/// Maximum number of cells of a table whose cell numbers have two bytes. In larger tables they have
+/// four.
 const SMALL: usize = 1 << 16;
 
-/// What follows the addresses of a packet, as trees know it.
+/// Transport properties of a packet, as keys of tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transport {
     /// The number of the protocol.
@@ -43,67 +45,73 @@ pub struct Transport {
     pub source_port: Option<u16>,
 }
 
-/// Why a group denies everything.
+/// Reason why a group denies everything.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Closed {
-    /// Its policies refer to something that is not there.
+    /// Its policies refer to an object that does not exist.
     #[error(transparent)]
     Missing(#[from] Missing),
-    /// Its rules tell more kinds of packets apart than a table can hold, or than can be worked out in reasonable time.
+    /// Its rules distinguish more kinds of packets than a table can hold, or than can be computed
+    /// in reasonable time.
     #[error("its rules make too many cells of addresses and ports: {0}")]
     TooManyCells(usize),
-    /// Its trees take more blocks than the share of its namespace has left.
+    /// Its tries take more blocks than the share of its namespace has left.
     #[error("its rules need {needed} blocks of eBPF maps, more than its namespace's share of {limit} has left")]
     NoBlocks {
-        /// Blocks of its trees.
+        /// Blocks of its tries.
         needed: u64,
         /// Blocks that all namespaces share.
         limit: u32,
     },
-    /// The trees of the networks that it may send from take more blocks than the share of its namespace has left.
+    /// The tries of the networks that the workload may send from take more blocks than the share of
+    /// its namespace has left.
     #[error(
         "its source networks need {needed} blocks of eBPF maps, more than its namespace's share of {limit} has left"
     )]
     NoBlocksForSources {
-        /// Blocks of these trees.
+        /// Blocks of these tries.
         needed: u64,
         /// Blocks that all namespaces share.
         limit: u32,
     },
-    /// The map of blocks has no room for its trees.
+    /// The map of blocks has no room for its tries.
     #[error("the map of {0} blocks has no room for its rules")]
     MapFull(u32),
-    /// There are more classes of addresses than trees can tell apart, and its rules are about some of those beyond.
-    #[error("its rules tell addresses apart for which there is no room among {0} classes of addresses")]
+    /// More address classes exist than tries can distinguish, and its rules depend on some of those
+    /// beyond the limit.
+    #[error("its rules distinguish addresses beyond the limit of {0} address classes")]
     TooManyClasses(u32),
 }
 
-/// What tables may take. A group that takes more denies everything, alone.
+/// Limits of tables. A group that exceeds them denies everything; the other groups are not
+/// affected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "whoever sets limits must think of all")]
+#[allow(clippy::exhaustive_structs, reason = "callers must set every limit")]
 pub struct Limits {
     /// Blocks of all groups, which namespaces share. Each group counts as if it shared no block with others.
     pub blocks: u32,
-    /// Blocks that the map has room for: those of groups and of addresses, and those that packets may still be at.
+    /// Blocks that the map has room for: those of groups and of addresses, and those that packets
+    /// may still use.
     pub places: u32,
-    /// Cells of a group's table, those included by which lines are filled up to whole blocks; [`Limits::MAX_CELLS`] at most.
+    /// Cells of a group's table, including those that pad lines to whole blocks;
+    /// [`Limits::MAX_CELLS`] at most.
     pub cells: u32,
-    /// Words of 64 clauses that may be looked at to work out a group's table.
+    /// Words of 64 clauses that may be read to compute a group's table.
     pub work: usize,
-    /// Classes of addresses; from 8 to [`Limits::MAX_CLASSES`]. Those beyond have one number in common.
+    /// Address classes; from 8 to [`Limits::MAX_CLASSES`]. Those beyond share one number.
     pub classes: u32,
 }
 
 impl Limits {
-    /// The number of a cell, and sums of rows and columns, have 31 bits.
+    /// Cell numbers, and sums of rows and columns, have 31 bits.
     pub const MAX_CELLS: u32 = NOWHERE;
-    /// The number of a class has three bytes, of which one bit is the family.
+    /// A class number has three bytes, of which one bit is the family.
     pub const MAX_CLASSES: u32 = CLASSES;
 }
 
 impl Default for Limits {
-    /// As much as there can be.
+    /// Returns the maximum of each limit.
     fn default() -> Self {
         Self {
             blocks: u32::MAX,
@@ -115,33 +123,35 @@ impl Default for Limits {
     }
 }
 
-/// All tables, and the addresses that lead to them.
+/// Tables of all groups, and the address tries.
 #[derive(Debug)]
 pub struct Tables {
     blocks: Blocks,
     limits: Limits,
     addresses: [Cell; 2],
-    /// That for IPv6 without single addresses.
+    /// The IPv6 address trie without single addresses.
     networks: Cell,
     class_numbers: ClassNumbers,
     address_count: usize,
-    /// The trees of addresses that were there already, until the first update.
+    /// Adopted address tries, until the first update.
     adopted: Option<[Cell; 2]>,
     groups: BTreeMap<GroupId, Result<Group, Closed>>,
-    /// Of groups that are open or wait for blocks.
+    /// Charges of groups that are open or wait for blocks.
     claims: BTreeMap<GroupId, Claim>,
     shares: Shares<Holder>,
     decisions: Decisions,
-    /// With fewer blocks in use than this a group may find room that did not before; 0 if all have.
+    /// With fewer blocks in use than this, a group that was refused may find room; 0 if none was
+    /// refused.
     full_at: usize,
-    /// IPv6 networks whose addresses may have another class since this was last asked, with the classes of single addresses in them.
+    /// IPv6 networks whose addresses may have another class since the last call of
+    /// `take_changed_hosts`, with the classes of single addresses in them.
     changed_hosts: Vec<(Cidr, BTreeMap<[u8; 16], u32>)>,
-    /// The flush that they show.
+    /// Number of the flush that the tables reflect.
     flush_number: u64,
 }
 
 impl Tables {
-    /// Everything that has been compiled.
+    /// Returns the tables of everything that has been compiled.
     #[must_use]
     pub fn new(compiled: &Compiled<'_>) -> Self {
         let mut tables = Self::with_limits(Limits::default());
@@ -149,13 +159,14 @@ impl Tables {
         tables
     }
 
-    /// Of nothing yet. Groups that need more blocks than their namespace's share of this deny everything.
+    /// Returns empty tables. Groups that need more blocks than their namespace's share of
+    /// `max_blocks` deny everything.
     #[must_use]
     pub fn with_max_blocks(max_blocks: u32) -> Self {
         Self::with_limits(Limits { blocks: max_blocks, ..Limits::default() })
     }
 
-    /// Of nothing yet, with limits for each group and for all together.
+    /// Returns empty tables with limits for each group and for all together.
     #[must_use]
     pub fn with_limits(limits: Limits) -> Self {
         let Limits { blocks, places, cells, work, classes } = limits;
@@ -184,11 +195,12 @@ impl Tables {
         }
     }
 
-    /// Follows what has been compiled; the cost is that of the change since the last time, if `compiled` is of the next flush of
-    /// the same [`Classes`](tortie_classes::Classes), and that of everything otherwise. Gives the groups whose trees begin
-    /// elsewhere now, and those that are gone, in order.
+    /// Updates the tables to `compiled`. If it is the next flush of the same
+    /// [`Classes`](tortie_classes::Classes), the cost is that of the change since the last update,
+    /// else that of everything. Returns the groups whose roots changed, and those that were
+    /// removed, in order.
     ///
-    /// What is not in use any more keeps its numbers until [`Tables::reclaim`].
+    /// Numbers that are no longer in use stay assigned until [`Tables::reclaim`].
     pub fn update(&mut self, compiled: &Compiled<'_>) -> Vec<GroupId> {
         let follows = self.flush_number > 0 && compiled.flush_number() == self.flush_number + 1;
         self.flush_number = compiled.flush_number();
@@ -244,7 +256,7 @@ impl Tables {
             assign(&mut self.blocks, root, nets.map(|(net, class)| (net, numbers.value(class, family))));
         }
         let nets = changed.iter().filter(|net| net.family() == Family::V6).flat_map(|net| {
-            // A single address has what is around it.
+            // A changed single address gets the class of the network around it.
             let around = if is_single(*net) { Cidr::new(net.address(), net.prefix_len() - 1) } else { Some(*net) };
             let around = around.map(|around| (*net, compiled.class_of_network(around)));
             around.into_iter().chain(compiled.prefixes_within(*net).filter(|(inside, _)| !is_single(*inside)))
@@ -253,7 +265,7 @@ impl Tables {
         assign(&mut self.blocks, &mut self.networks, nets);
     }
 
-    /// Makes the trees of a group again, unless they take more blocks than its namespace has left.
+    /// Rebuilds the tries of a group, unless they take more blocks than its namespace has left.
     fn replace(&mut self, id: GroupId, compiled: &Compiled<'_>, update: &mut Update) {
         self.note(id, update);
         let before_blocks = self.blocks.in_use();
@@ -272,7 +284,7 @@ impl Tables {
                 let needed = charge.map_or(0, |(_, charge)| charge);
                 Closed::NoBlocks { needed, limit: limits.blocks }
             } else if self.blocks.in_use() > before_blocks.max(limits.places as usize) {
-                // One that takes no more blocks than there were has room.
+                // A group that takes no more blocks than were in use before has room.
                 self.full_at = self.full_at.max(before_blocks);
                 Closed::MapFull(limits.places)
             } else {
@@ -294,7 +306,7 @@ impl Tables {
         }
     }
 
-    /// Gives classes the rows that they have now, in tables that are the same otherwise.
+    /// Gives classes their new rows, in tables that are unchanged otherwise.
     #[expect(clippy::expect_used, reason = "a claim is refused, and kept, before a group has no blocks")]
     fn update_rows(&mut self, compiled: &Compiled<'_>, update: &mut Update) {
         for (id, classes) in compiled.changed_rows() {
@@ -321,7 +333,8 @@ impl Tables {
         }
     }
 
-    /// Takes over what is in maps that packets are judged by. What turns out to be the same keeps its numbers.
+    /// Adopts the contents of maps that filter packets. Equal blocks and decisions keep their
+    /// numbers.
     pub(crate) fn adopt(&mut self, adopted: Adopted) {
         let Adopted { blocks, addresses, decisions, decision_extent } = adopted;
         self.blocks.adopt(blocks);
@@ -329,7 +342,7 @@ impl Tables {
         self.adopted = Some(addresses);
     }
 
-    /// Lets those go of what was taken over that turned out not to be in use. Says whether any of it was taken over.
+    /// Releases adopted objects that are not in use. Returns whether any were adopted.
     pub(crate) fn release_adopted(&mut self) -> bool {
         if self.adopted.take().is_none() {
             return false;
@@ -339,24 +352,24 @@ impl Tables {
         true
     }
 
-    /// No packet is at anything any more that was not in use when this was last called or since then: numbers of blocks and
-    /// decisions may be given out again.
+    /// Makes the numbers of unused blocks and decisions available again. The caller ensures that no
+    /// packet uses objects that were not in use at the last call or since.
     pub fn reclaim(&mut self) {
         self.blocks.reclaim();
         self.decisions.reclaim();
     }
 
-    /// Whether a group that was closed for want of room may find some now, if it is tried.
+    /// Reports whether a group that was closed for lack of room may find some now.
     pub(crate) fn has_room_again(&self) -> bool {
         self.blocks.in_use() < self.full_at
     }
 
-    /// The blocks, of which new ones must be written before roots that lead to them.
+    /// Returns the blocks. New ones must be written before roots that lead to them.
     pub fn blocks(&mut self) -> &mut Blocks {
         &mut self.blocks
     }
 
-    /// Whether nothing is left of what was. Ask after [`Tables::reclaim`].
+    /// Reports whether no objects are left. Call it after [`Tables::reclaim`].
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
@@ -370,25 +383,25 @@ impl Tables {
         &self.blocks
     }
 
-    /// How many blocks have a number.
+    /// Returns the number of assigned block numbers.
     #[must_use]
     pub fn block_count(&self) -> usize {
         self.blocks.in_use()
     }
 
-    /// Blocks that namespaces share.
+    /// Returns the number of blocks that namespaces share.
     #[must_use]
     pub fn max_blocks(&self) -> u32 {
         self.limits.blocks
     }
 
-    /// How many networks rules tell apart.
+    /// Returns the number of networks that rules distinguish.
     #[must_use]
     pub fn address_count(&self) -> usize {
         self.address_count
     }
 
-    /// From an address of a family to its class.
+    /// Returns the trie from an address of a family to its class.
     #[must_use]
     pub fn addresses(&self, family: Family) -> Cell {
         let [v4, v6] = self.addresses;
@@ -398,75 +411,78 @@ impl Tables {
         }
     }
 
-    /// From an IPv6 address to the class that it has unless it has one of its own.
+    /// Returns the trie from an IPv6 address to the class that it has without a specific one.
     #[must_use]
     pub fn networks(&self) -> Cell {
         self.networks
     }
 
-    /// The trees of a group.
+    /// Returns the tries of a group.
     #[must_use]
     pub fn group(&self, group: GroupId) -> Option<GroupRoots> {
         self.groups.get(&group).map(roots)
     }
 
-    /// Groups that deny everything, and why, in order.
+    /// Returns the groups that deny everything, with the reason, in order.
     pub fn closed(&self) -> impl Iterator<Item = (GroupId, &Closed)> {
         self.groups.iter().filter_map(|(id, group)| Some((*id, group.as_ref().err()?)))
     }
 
-    /// What is decided, and by what; `None` for what is denied because it is not known.
+    /// Returns the verdict of a decision and its origin; denial without an origin for an unknown
+    /// decision.
     #[must_use]
     pub fn decided(&self, decision: DecisionId) -> (Verdict, Option<&DecidedBy>) {
         self.decisions.get(decision).map_or((Verdict::Deny, None), |(_, verdict, by)| (verdict, Some(by)))
     }
 
-    /// Whether a decision is about packets to endpoints (ingress) or from them (egress); `None` for what is denied because it is
-    /// not known. Rules of both directions are counted from 0, and have counters of their own.
+    /// Reports whether a decision is about packets to endpoints (ingress) or from them (egress);
+    /// `None` for an unknown decision. Rules of both directions are counted from 0, and have
+    /// separate counters.
     #[must_use]
     pub fn decided_direction(&self, decision: DecisionId) -> Option<Direction> {
         self.decisions.get(decision).map(|(direction, ..)| direction)
     }
 
-    /// How many decisions have a number.
+    /// Returns the number of decisions.
     #[must_use]
     pub fn decision_count(&self) -> usize {
         self.decisions.len()
     }
 
-    /// Numbers of decisions are below.
+    /// Returns the upper bound, exclusive, of decision numbers.
     #[must_use]
     pub fn decision_extent(&self) -> usize {
         self.decisions.extent()
     }
 
-    /// Decisions, since this was last asked, whose numbers stood for others before: what was counted under them is not theirs.
+    /// Returns the decisions since the last call whose numbers stood for others before: the
+    /// counters under these numbers are not theirs.
     pub fn take_reused_decisions(&mut self) -> Vec<DecisionId> {
         self.decisions.take_reused()
     }
 
-    /// IPv6 networks, since this was last asked, whose addresses may have another class, with the single addresses in them that
-    /// have a class of their own.
+    /// Returns the IPv6 networks whose addresses may have another class since the last call, with
+    /// the single addresses in them that have a specific class.
     pub(crate) fn take_changed_hosts(&mut self) -> Vec<(Cidr, BTreeMap<[u8; 16], u32>)> {
         std::mem::take(&mut self.changed_hosts)
     }
 
-    /// Decisions, since this was last asked, that have a number which did not stand for them.
+    /// Returns the decisions that got their number since the last call.
     pub(crate) fn take_named_decisions(&mut self) -> Vec<DecisionId> {
         self.decisions.take_named()
     }
 
-    /// The decisions that have a number.
+    /// Returns the decisions that have a number.
     pub(crate) fn decisions(&self) -> impl Iterator<Item = DecisionId> + '_ {
         self.decisions.in_use()
     }
 
-    /// What a decision is known by from one process to the next.
+    /// Returns the identity of a decision, by which the next process recognizes it.
     pub(crate) fn identity(&self, decision: DecisionId) -> Option<DecisionIdentity> {
         self.decisions.identity(decision)
     }
 
-    /// What a group decides about a packet: what a program does, in Rust.
+    /// Returns a group's decision about a packet, computed like the program does.
     #[must_use]
     pub fn decide(&self, group: GroupId, direction: Direction, packet: &Packet) -> DecisionId {
         let Some(roots) = self.group(group) else { return DecisionId::default() };
@@ -475,19 +491,19 @@ impl Tables {
     }
 }
 
-/// What is in maps that packets are judged by.
+/// Contents of maps that filter packets.
 #[derive(Debug)]
 pub(crate) struct Adopted {
     pub(crate) blocks: BTreeMap<u32, Box<[Cell; CELLS]>>,
-    /// The trees of IPv4 and IPv6 addresses.
+    /// IPv4 and IPv6 address tries.
     pub(crate) addresses: [Cell; 2],
-    /// Decisions that cells lead to.
+    /// Decisions that cells refer to.
     pub(crate) decisions: Vec<(DecisionId, DecisionIdentity)>,
-    /// Numbers that were given out at any time are below.
+    /// Upper bound, exclusive, of all numbers that were ever assigned.
     pub(crate) decision_extent: u32,
 }
 
-/// Gives the addresses of networks values, in a tree of addresses.
+/// Assigns values to the addresses of networks in an address trie.
 fn assign(blocks: &mut Blocks, root: &mut Cell, nets: impl Iterator<Item = (Cidr, u32)>) {
     let nets: Vec<(AddressKey, u8, u32)> =
         nets.map(|(net, value)| (AddressKey::new(net), net.prefix_len(), value)).collect();
@@ -496,7 +512,7 @@ fn assign(blocks: &mut Blocks, root: &mut Cell, nets: impl Iterator<Item = (Cidr
     blocks.release(std::mem::replace(root, new));
 }
 
-/// Whether it is one IPv6 address.
+/// Reports whether a network is a single IPv6 address.
 fn is_single(net: Cidr) -> bool {
     net.family() == Family::V6 && net.prefix_len() == 128
 }
@@ -506,7 +522,8 @@ fn roots(group: &Result<Group, Closed>) -> GroupRoots {
 }
 
 impl GroupRoots {
-    /// What these trees decide about a packet, with the tree of addresses of its family: the value of a cell.
+    /// Returns the decision of these tries about a packet, as the value of a cell. `addresses` is
+    /// the address trie of the packet's family.
     #[must_use]
     pub fn decide(&self, blocks: &Blocks, addresses: Cell, direction: Direction, packet: &Packet) -> u32 {
         let (own, peer) = match direction {
@@ -539,7 +556,7 @@ impl GroupRoots {
 }
 
 impl Transport {
-    /// What trees know of a packet.
+    /// Returns the transport properties of a packet.
     #[must_use]
     pub fn of(packet: &Packet) -> Self {
         let (detail, source_port) = match packet.payload() {

@@ -1,22 +1,23 @@
-//! Reading trees of blocks.
+//! Lookups in tries of blocks.
 
 use crate::assembler::Assembler;
 use crate::blocks::Cell;
 use crate::instruction::{Base, Label, MapId, Operation, Register, Size, Test};
 
-/// Where a program has the blocks.
+/// Location of the blocks in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlocksPlace {
-    /// The map, an array of one value, in which they are one behind the other.
+    /// Map of the blocks, an array of one value that holds them one behind the other.
     pub map: MapId,
-    /// Holds their address: what [`Assembler::find_blocks`] has put there. Not `r1`.
+    /// Register with their address, as set by [`Assembler::find_blocks`]. Not `r1`.
     pub register: Register,
-    /// How many there are: numbers of blocks that are not below lead nowhere. At most [`MAX_BLOCKS`](crate::layout::MAX_BLOCKS).
+    /// Number of blocks; higher block numbers lead nowhere. At most
+    /// [`MAX_BLOCKS`](crate::layout::MAX_BLOCKS).
     pub count: u32,
 }
 
 impl BlocksPlace {
-    /// A cell that is not below is a value, or leads nowhere.
+    /// Returns the bound from which on a cell is a value, or leads nowhere.
     const fn end(self) -> i32 {
         match self.count.checked_sub(1) {
             Some(last) => ((last << Cell::SHIFT) + 1).cast_signed(),
@@ -25,52 +26,53 @@ impl BlocksPlace {
     }
 }
 
-/// Where a program finds what it needs to follow a tree.
+/// Registers and memory of a trie lookup.
 #[derive(Clone, Copy, Debug)]
 pub struct Walk {
-    /// The blocks, of which each is [`CELLS`](crate::CELLS) cells of 4 bytes in the machine's order.
+    /// Blocks, each of [`CELLS`](crate::CELLS) cells of 4 bytes in native byte order.
     pub blocks: BlocksPlace,
-    /// Holds the root before, and the value afterwards: any register but `r1` and that of the blocks.
+    /// Register with the root before, and the value afterwards; not `r1` or that of the blocks.
     pub cell: Register,
-    /// From where the key is, in another register or on the stack.
+    /// Base address of the key: another register, or the stack.
     pub key: Base,
-    /// How far from there it begins.
+    /// Offset of the key from the base.
     pub offset: i16,
-    /// How many bytes it has.
+    /// Length of the key in bytes.
     pub bytes: u8,
 }
 
-/// The same for keys that are the last bytes of a number.
+/// Registers of a trie lookup with bytes of a number as the key.
 #[derive(Clone, Copy)]
 pub(crate) struct NumberWalk {
     pub(crate) blocks: BlocksPlace,
     pub(crate) cell: Register,
-    /// Holds the number, and still does afterwards.
+    /// Register with the number, which is preserved.
     pub(crate) number: Register,
-    /// The place of the first byte, counted from the last one.
+    /// Position of the first key byte, counted from the least significant one.
     pub(crate) first: u8,
-    /// That of the last one.
+    /// Position of the last key byte.
     pub(crate) last: u8,
 }
 
 impl Assembler {
-    /// Puts the address of blocks where walks expect it.
+    /// Loads the address of the blocks for lookups.
     pub fn find_blocks(&mut self, place: BlocksPlace) -> &mut Self {
         self.set_first_value(place.register, place.map)
     }
 
-    /// Follows the tree in `walk.cell` to the value of a key. `r1` holds nothing afterwards. Where a block is not there,
-    /// or leads on behind the end of the key, it goes on at `missing`.
+    /// Looks up the value of a key in the trie at `walk.cell`. Clobbers `r1`. Jumps to `missing` if
+    /// a block is missing, or if the trie is deeper than the key.
     pub fn walk(&mut self, walk: &Walk, missing: Label) -> &mut Self {
         self.begin_walk(walk).end_walk(walk.cell, missing).compute_half(Operation::And, walk.cell, i32::MAX)
     }
 
-    /// Goes on at `missing` if a cell is no value: what is one has the highest of its 32 bits set.
+    /// Jumps to `missing` if a cell is not a value: values have the highest of their 32 bits set.
     pub(crate) fn end_walk(&mut self, cell: Register, missing: Label) -> &mut Self {
         self.jump_if_half(cell, Test::GreaterOrEqualSigned, 0, missing)
     }
 
-    /// The same as [`Self::walk`] for the first bytes of a key: leaves a cell from where to go on with the others.
+    /// Like [`Self::walk`], for a key prefix: leaves the cell at which lookups of the remaining
+    /// bytes begin.
     pub(crate) fn begin_walk(&mut self, walk: &Walk) -> &mut Self {
         let Walk { blocks, cell, key, offset, bytes } = *walk;
         let found = self.label();
@@ -83,7 +85,7 @@ impl Assembler {
         self.place(found)
     }
 
-    /// The same with a key in a register.
+    /// Like [`Self::begin_walk`], with a key in a register.
     pub(crate) fn walk_number(&mut self, walk: &NumberWalk) -> &mut Self {
         let NumberWalk { blocks, cell, number, first, last } = *walk;
         let found = self.label();
@@ -93,7 +95,7 @@ impl Assembler {
                 Register::R1,
                 number,
             );
-            // Four bytes for each.
+            // A cell has four bytes.
             match i32::from(byte) * 8 {
                 0 => {
                     self.compute_half(Operation::And, Register::R1, 0xff).compute(Operation::ShiftLeft, Register::R1, 2)
@@ -109,7 +111,8 @@ impl Assembler {
         self.place(found)
     }
 
-    /// Reads the cell that is `r1` bytes from the beginning of the block in `cell`. The cell comes last: it is what is waited for.
+    /// Reads the cell at offset `r1` of the block in `cell`. The cell is added last, because the
+    /// CPU waits longest for it.
     fn step(&mut self, blocks: BlocksPlace, cell: Register) {
         self.compute(Operation::Add, Register::R1, blocks.register).compute(Operation::Add, Register::R1, cell).load(
             Size::U32,

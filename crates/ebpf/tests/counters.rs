@@ -1,4 +1,4 @@
-//! Which packets have a counter in common, and what is kept of counters when policy changes.
+//! Packets that share a counter, and counters that survive a change of policy.
 #![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
 
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn by_rule(index: usize) -> DecidedBy {
     DecidedBy::PolicyRule { tier: TierName::default_tier(), policy: policy_id(), index }
 }
 
-/// Tables that follow what they are told.
+/// Classes, and tables that follow them.
 struct Live {
     classes: Classes,
     tables: Tables,
@@ -109,7 +109,7 @@ fn rules_that_an_edit_leaves_keep_their_counters() {
     let first = live.decide(INGRESS, 80);
     let second = live.decide(INGRESS, 81);
     let [out, out_deny] = [live.decide(EGRESS, 80), live.decide(EGRESS, 81)];
-    // The second rule of ingress is about another port and denies, and there is a third.
+    // The second ingress rule is now for another port and denies, and a third rule exists.
     let inbound = [rule(RuleAction::Allow, 80), rule(RuleAction::Deny, 85), rule(RuleAction::Allow, 81)];
     let outbound = [rule(RuleAction::Allow, 80), rule(RuleAction::Deny, 81)];
     live.tell(&policy(&inbound, &outbound));
@@ -119,7 +119,8 @@ fn rules_that_an_edit_leaves_keep_their_counters() {
     assert!(![first, second, out, out_deny].contains(&third) && third != denies);
     assert_eq!(live.tables.take_reused_decisions(), [], "no counter restarts");
     live.tables.reclaim();
-    // What is new may have the number of the second rule now, whose counter restarts; the others have theirs.
+    // A new decision may get the number of the second rule, whose counter restarts; the other
+    // decisions keep theirs.
     live.tell(&policy(&inbound, &[rule(RuleAction::Allow, 80), rule(RuleAction::Allow, 81)]));
     let allows = live.expect(EGRESS, 81, Verdict::Allow, &by_rule(1));
     assert_eq!(live.tables.take_reused_decisions(), [second]);
@@ -156,7 +157,7 @@ fn an_edit_writes_no_counter_of_a_rule_that_it_leaves() {
     assert_eq!((all.len(), left.len()), (5, 4));
     assert!(left.iter().all(|kept| all.contains(kept)));
     let (gone, _) = all.iter().find(|decision| !left.contains(decision)).unwrap();
-    // A rule that has its number begins at zero.
+    // A rule that reuses its number begins at zero.
     node.on_update(&before).unwrap();
     assert_eq!(counters(&mut node), [gone.number()]);
     assert_eq!(decided(&node), all);

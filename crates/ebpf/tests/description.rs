@@ -1,4 +1,4 @@
-//! What a node enforces, as text.
+//! Policy of a node, as text.
 #![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tortie_model::{
     TierName, WorkloadEndpoint, WorkloadEndpointId,
 };
 
-/// A rule asks for IPv4 addresses, so that those of IPv6 have a row of their own at this end.
+/// A rule matches IPv4 addresses, so that IPv6 addresses have a separate row at this end.
 const GROUP: &str = "\
 group 1: ingress of workload endpoint k8s/shop/web/eth0
   own rows
@@ -49,7 +49,7 @@ fn policy_id(name: &str) -> PolicyId {
     PolicyId::new(PolicyKind::NetworkPolicy, "shop", name)
 }
 
-/// TCP from a network and from some ports, and nothing else of TCP.
+/// A policy that allows TCP from a network and from some ports, and denies all other TCP.
 fn policy(name: &str) -> DesiredUpdate {
     let of = |action| Rule { protocol: Some(Protocol::TCP), ..Rule::new(action) };
     let mut allow = of(RuleAction::Allow);
@@ -117,7 +117,7 @@ fn what_is_closed_and_who_is_nowhere_is_told() {
     .to_string();
     let closed = "group 1: ingress of workload endpoint k8s/shop/lost/eth0\n  everything is denied: ";
     assert!(text.contains(closed), "{text}");
-    // An interface that does not look like a workload's is the host's.
+    // An interface without a workload prefix is a host interface.
     assert!(text.contains("\n  none: workload endpoint k8s/shop/other/eth0\n"), "{text}");
     let of = |interface: &str| {
         let begin = text.split(&format!("\n  {interface}: host endpoint ")).nth(1).unwrap_or_else(|| panic!("{text}"));

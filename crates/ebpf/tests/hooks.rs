@@ -1,5 +1,5 @@
-//! Programs for netfilter hooks in this kernel; it takes root.
-#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+//! Programs for netfilter hooks in the running kernel; requires root.
+#![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
 #![allow(clippy::disallowed_methods, reason = "the kernel's own types are files")]
 
 #[path = "hooks/addresses.rs"]
@@ -24,7 +24,7 @@ use tortie_ebpf::layout::{
 use tortie_ebpf::{Assignment, Blocks, Btf, Cell, GroupRoots, MapSizes, Shortcuts};
 use tortie_model::{Family, Protocol};
 
-/// The ways in which this kernel lets programs be attached.
+/// Returns the attachments that this kernel supports.
 fn attachments() -> Vec<Attachment> {
     let accept = [[0xb7, 0, 0, 0, 1, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]].concat();
     let has_links = Program::load_netfilter("accept", LICENSE, &accept).is_ok();
@@ -34,8 +34,9 @@ fn attachments() -> Vec<Attachment> {
     Attachment::ALL.into_iter().filter(|attachment| has_links || *attachment == Attachment::Rule).collect()
 }
 
-/// A test run has an interface by which the packet leaves, whatever the hook: here it is that by which it came as well. It has no
-/// connection. Where another address is in place of one, whose lowest bits are 0, the packet belongs to one that is known.
+/// Returns a kernel layout for test runs. A test run has an outgoing interface at every hook: here
+/// it serves as the incoming one as well. It has no connection. With `are_known`, another address
+/// takes the place of one: its lowest bits are 0, so the packet belongs to a known connection.
 fn kernel_of_test_runs(attachment: Attachment, are_known: bool) -> KernelLayout {
     let btf = btf();
     KernelLayout::new(
@@ -62,7 +63,7 @@ fn btf() -> Btf {
     btf
 }
 
-/// Where packets are read as numbers.
+/// Returns the offset of a member in the structure of numbers.
 fn number_at(member: &str) -> Option<u32> {
     let numbers = ["rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_errors", "tx_errors"];
     let place = numbers.iter().position(|number| *number == member)?;
@@ -109,7 +110,7 @@ fn what_a_kernel_lacks_is_told() {
     assert_eq!(error.to_string(), "the kernel has no sk_buff.dev that programs could read");
 }
 
-/// How many values maps have.
+/// Number of values of each map.
 const VALUES: u32 = 64;
 
 const SIZES: MapSizes = MapSizes { blocks: VALUES, groups: VALUES, endpoints: VALUES, counters: VALUES, exact: VALUES };
@@ -205,7 +206,8 @@ fn the_kernel_takes_the_programs_of_all_hooks() {
     }
 }
 
-/// A host endpoint at the loopback interface, where test runs are, whose one group lets one kind of packet through.
+/// A host endpoint at the loopback interface, where test runs are. Its one group allows one kind of
+/// packet.
 struct Bench {
     maps: Maps,
     program: Program,
@@ -214,7 +216,7 @@ struct Bench {
     family: Family,
 }
 
-/// What a group is to let through.
+/// Packets that a group allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Expected {
     protocol: u8,
@@ -225,7 +227,7 @@ struct Expected {
 
 const SOURCE_CLASS: u32 = 5;
 const DESTINATION_CLASS: u32 = 6;
-/// More than any sum may be.
+/// More than any valid sum.
 const NOWHERE: u32 = 1 << 16;
 
 impl Bench {
@@ -233,14 +235,14 @@ impl Bench {
         Self::at_hook(attachment, Hook::Output, family, HookSettings::default())
     }
 
-    /// Whose packets belong to known connections.
+    /// Returns a bench whose packets belong to known connections.
     fn of_known(attachment: Attachment, hook: Hook, family: Family, settings: &HookSettings) -> Self {
         let maps = Maps::new();
         let program = maps.load(hook, family, &kernel_of_test_runs(attachment, true), settings);
         Self { maps, program, attachment, hook, family }
     }
 
-    /// What is sent to a test run has not been seen by connection tracking.
+    /// Returns a bench for a hook. Connection tracking has not seen the packets of test runs.
     fn at_hook(attachment: Attachment, hook: Hook, family: Family, settings: HookSettings) -> Self {
         let settings = HookSettings { deny_invalid_conntrack: false, ..settings };
         let maps = Maps::new();
@@ -258,7 +260,7 @@ impl Bench {
         array.write(index, value).unwrap();
     }
 
-    /// Lets what is expected through, from one address to the other, and nothing else.
+    /// Allows the expected packets, from one address to the other, and nothing else.
     fn expect(&self, source: &[u8], destination: &[u8], expected: Expected) {
         let mut blocks = Blocks::new();
         let tree = |blocks: &mut Blocks, rest: u32, keys: &[(&[u8], u32)]| {
@@ -266,7 +268,7 @@ impl Bench {
             let all = keys.iter().map(|(key, value)| Assignment { key, bits: bits(key), value: *value });
             blocks.assign(Cell::value(rest), &all.collect::<Vec<_>>())
         };
-        // Of a class the highest of 24 bits is the family.
+        // The highest of the 24 bits of a class is the family.
         let of_family = |class: u32| if self.family == Family::V6 { class | 1 << 23 } else { class };
         let class = |class: u32| of_family(class).to_be_bytes()[1..].to_vec();
         let [high, low] = expected.detail.unwrap_or_default().to_be_bytes();
@@ -304,7 +306,7 @@ impl Bench {
         self.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
     }
 
-    /// Whether a packet gets through.
+    /// Reports whether a packet is accepted.
     fn passes(&self, packet: &[u8]) -> bool {
         self.is_accepted(self.run(packet, 1))
     }
@@ -318,7 +320,7 @@ impl Bench {
     }
 
     fn run(&self, packet: &[u8], times: u32) -> tortie_bpf::TestRun {
-        // What comes in by an interface comes in a frame.
+        // An incoming packet has an Ethernet frame.
         let protocol = if self.family == Family::V4 { [0x08, 0] } else { [0x86, 0xdd] };
         let frame = [&[0; 12][..], &protocol].concat();
         if self.attachment == Attachment::Rule {
@@ -335,7 +337,7 @@ impl Bench {
 
 const V4: [[u8; 4]; 2] = [[10, 1, 2, 3], [192, 0, 2, 77]];
 
-/// A group that lets everything through that can be read.
+/// A group that allows every readable packet.
 fn open() -> GroupRoots {
     let none = Cell::value(0);
     GroupRoots {
@@ -352,7 +354,7 @@ fn open() -> GroupRoots {
     .with_shortcuts(&Blocks::new())
 }
 
-/// An IPv4 packet with so many words of options.
+/// An IPv4 packet with this number of option words.
 fn v4(protocol: u8, options: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
     let length = 20 + usize::from(options) * 4 + payload.len();
     let mut packet = vec![0x45 + options, 0];
@@ -405,7 +407,7 @@ fn a_group_that_is_closed_or_not_there_denies() {
                 Family::V4 => (v4(17, 0, 0, &PORTS), v4(17, 0, 0, &[0; 8]), V4.map(|end| end.to_vec())),
                 Family::V6 => (v6(17, &PORTS), v6(17, &[0; 8]), V6.map(|end| end.to_vec())),
             };
-            // At INPUT the own end is the destination.
+            // At INPUT, the own end is the destination.
             let [own, peer] = if hook == Hook::Output {
                 ends
             } else {

@@ -1,4 +1,5 @@
-//! A group that takes more than there may be denies everything, alone, until it takes less.
+//! A group that exceeds a limit denies everything until it takes less; the other groups are not
+//! affected.
 #![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -30,7 +31,7 @@ fn set(number: u16) -> DesiredUpdate {
     DesiredUpdate::IpSet(IpSetUpdate { id: format!("s:{number}").as_str().into(), set_type: IpSetType::Net, members })
 }
 
-/// For each set a rule that allows a port of its own.
+/// A policy with a rule for each set, which allows a separate port.
 fn policy(name: &str, sets: impl Iterator<Item = u16>) -> DesiredUpdate {
     let one = |number: u16| {
         let mut rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
@@ -63,7 +64,7 @@ fn workload(name: &str) -> DesiredUpdate {
     DesiredUpdate::WorkloadEndpoint(workload_id(name), state)
 }
 
-/// Two workloads, whose tables follow what they are told.
+/// Classes of two workloads, and tables that follow them.
 struct Live {
     classes: Classes,
     tables: Tables,
@@ -84,7 +85,8 @@ impl Live {
         self.tables.reclaim();
     }
 
-    /// Expects the group of ingress of a workload to be closed for this reason, and all others to say what policies do.
+    /// Expects a workload's ingress group to be closed for this reason, and all other groups to
+    /// decide like the policies.
     fn expect_closed(&mut self, expected: Option<&Closed>) {
         let follows = self.tables.closed().map(|(group, why)| (group, why.clone())).collect::<Vec<_>>();
         let compiled = self.classes.flush();
@@ -110,7 +112,7 @@ impl Live {
                 }
             }
         }
-        // What was asked does not count as a change.
+        // The lookups above flushed the classes, which must not count as a change.
         let _ = self.tables.update(&compiled);
         self.tables.reclaim();
     }
@@ -142,7 +144,7 @@ fn a_group_of_too_many_cells_denies_alone() {
 
 #[test]
 fn a_group_that_is_too_much_work_denies_alone() {
-    // So many cells that none are kept, and lines are worked out.
+    // There are so many cells that none are kept, and lines are computed.
     let limits = Limits { work: 2000, ..Limits::default() };
     let mut live = Live::new(limits, 0..300);
     let too_many = live.tables.closed().next().map(|(_, why)| why.clone());
@@ -157,15 +159,16 @@ fn a_group_that_is_too_much_work_denies_alone() {
 
 #[test]
 fn a_group_about_classes_beyond_those_that_there_may_be_denies_alone() {
-    // Sets that no rule asks for make no classes: there are those of the two families and of ten sets, one by one.
+    // Sets without a rule make no classes: those of the two families and of ten sets exist, one for
+    // each.
     let limits = Limits { classes: 8, ..Limits::default() };
     let mut live = Live::new(limits, 0..10);
     let too_many = Closed::TooManyClasses(8);
-    assert!(too_many.to_string().contains("among 8 classes"));
+    assert!(too_many.to_string().contains("8 address classes"));
     live.expect_closed(Some(&too_many));
     live.tell([policy("large", 0..3)]);
     live.expect_closed(None);
-    // An address gets a class of its own in tables that stay.
+    // An address gets a specific class in tables that stay.
     live.tell([policy("large", (0..3).chain([200, 201, 202, 203]))]);
     live.expect_closed(Some(&too_many));
     live.tell([policy("large", 0..3)]);
@@ -180,8 +183,8 @@ fn classes_that_come_and_go_close_whoever_is_about_them() {
     let nets =
         |numbers: &[u16]| Members::Nets(numbers.iter().map(|number| Cidr::host(source(*number).into())).collect());
     let mut closed_of = [0, 0];
-    // Addresses join sets and leave them. Who is in another set as well is another class, with the same row for those who do not
-    // ask for that.
+    // Addresses join sets and leave them. An address in a second set has another class, with the
+    // same row in tables that do not depend on that set.
     let joins: [(u16, &[u16]); 5] = [(4, &[5, 6, 7, 8]), (3, &[5]), (2, &[6]), (0, &[7]), (1, &[8])];
     let leaves = [joins[3], joins[4], joins[1], joins[2]];
     for (joining, (set, addresses)) in
@@ -220,7 +223,7 @@ fn a_group_over_its_table_budget_denies_alone_and_names_its_policy() {
     let budget = Budget { group: 200 << 10, node: 1 << 20 };
     live.classes.set_budget(budget);
     live.tell([]);
-    // The rules of one policy may take an eighth of it.
+    // The rules of one policy may take an eighth of the budget.
     let over = |limit| Closed::Missing(Missing::TableBudget { limit, policies: vec![policy_id("large")] });
     assert!(over(budget.policy()).to_string().contains("25600 bytes"), "{}", over(budget.policy()));
     assert!(over(budget.policy()).to_string().contains("shop/large"), "{}", over(budget.policy()));
@@ -242,7 +245,7 @@ fn limits_that_there_cannot_be_are_those_that_there_are() {
 
 #[test]
 fn trees_of_addresses_stay_within_the_blocks_that_classes_count() {
-    // Networks far apart and close together, of both families.
+    // Distant and adjacent networks of both families.
     let scattered = |number: u32| number.wrapping_mul(0x9e37_79b1);
     let v4 = (0..400).flat_map(|number| {
         let address = Ipv4Addr::from_bits(scattered(number));
@@ -268,7 +271,7 @@ fn trees_of_addresses_stay_within_the_blocks_that_classes_count() {
     let is_refused = |live: &Live| live.tables.closed().count() > 0;
     let mut tight = 0;
     for count in [0, 1, 10, 100, 700, nets.len()] {
-        // The least bound under which nothing is refused, or nearly.
+        // Find the smallest bound, approximately, under which nothing is refused.
         let (mut low, mut high) = (0, 1 << 15);
         live.tell([members(&nets[..count])]);
         while high - low > 8 {

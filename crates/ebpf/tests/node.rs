@@ -1,4 +1,4 @@
-//! What becomes of groups that cannot be in force, and of interfaces that are not what they were.
+//! Groups that cannot be in force, and interfaces that change.
 #![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ fn policy_id(name: &str) -> PolicyId {
     PolicyId::new(PolicyKind::NetworkPolicy, "shop", name)
 }
 
-/// So many rules, each for a network and a port of its own.
+/// A policy of this many rules, each with a separate network and port.
 fn policy(name: &str, rules: u16) -> DesiredUpdate {
     let rule = |number: u16| {
         let mut rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
@@ -91,13 +91,14 @@ impl Written {
         u32::from_ne_bytes(value[offset..offset + 4].try_into().unwrap())
     }
 
-    /// The number of the endpoint at an interface.
+    /// Returns the number of the endpoint at an interface.
     fn endpoint_at(&self, interface: u32) -> u32 {
         let current = self.number(MapKind::Current, 0, 0);
         self.tree(self.number(MapKind::Roots, current, roots::INTERFACES), &interface.to_be_bytes())
     }
 
-    /// What a tree leads to: a block is so many bytes from the first one, and values have the highest bit.
+    /// Looks up a key in a trie: block cells are byte offsets from the first block, and values have
+    /// the highest bit set.
     fn tree(&self, root: u32, key: &[u8]) -> u32 {
         let mut cell = root;
         for byte in key {
@@ -121,14 +122,14 @@ impl Written {
         self.number(MapKind::Endpoints, self.endpoint_at(interface), endpoint::KIND)
     }
 
-    /// The number of the group of ingress of the workload at an interface.
+    /// Returns the number of the ingress group of the workload at an interface.
     fn group_at(&self, interface: u32) -> u32 {
         assert_eq!(self.kind_at(interface), EndpointKind::Workload as u32);
         self.number(MapKind::Endpoints, self.endpoint_at(interface), endpoint::GROUPS)
     }
 }
 
-/// A workload of a namespace, with an IPv6 address, and the policy of that name.
+/// A workload of a namespace, with an IPv6 address, and with the policy of that name.
 fn workload_of(namespace: &str, name: &str, interface: &str, allowed: &[Cidr]) -> DesiredUpdate {
     let ingress = [policy_id(name)].into();
     let tier = TierPolicies { name: TierName::default_tier(), default_action: None, ingress, egress: [].into() };
@@ -165,7 +166,8 @@ fn a_group_over_the_share_of_its_namespace_is_closed_until_there_is_room() {
     };
     assert_eq!(closed(&written), [0; 0]);
 
-    // Another namespace comes when all is taken: the largest group of the one with the most is closed.
+    // Another namespace comes when all blocks are taken: the largest group of the namespace with
+    // the most is closed.
     written.tell([policy("third", 90), workload_of("calm", "third", "cali3", &[])]);
     written.flush();
     let problems = written.node.problems();
@@ -186,7 +188,7 @@ fn a_group_over_the_share_of_its_namespace_is_closed_until_there_is_room() {
     written.tell([policy("second", 60)]);
     written.flush();
     assert_eq!(closed(&written), [1]);
-    // A refused group that needs less is tried again, and so it is when another namespace leaves.
+    // A refused group is retried when it needs less, and when another namespace leaves.
     written.tell([policy("first", 40)]);
     written.flush();
     assert_eq!(closed(&written), [0; 0]);
@@ -263,7 +265,7 @@ fn an_index_and_a_name_are_whose_they_were_told_to_be_last() {
     written.node.on_interface(interface("cali1", 1));
     written.flush();
     assert_eq!(kinds(&written), [workload, none]);
-    // The same name at another index: that the first is gone has not been told yet.
+    // The same name at another index: the removal of the first interface has not been reported yet.
     written.node.on_interface(interface("cali1", 2));
     written.flush();
     assert_eq!(kinds(&written), [none, workload]);
@@ -371,7 +373,7 @@ fn roots_tell_whether_an_endpoint_that_is_there_has_untracked_policy() {
     assert_eq!(flags(&mut written), in_force | no_untracked, "an endpoint of all interfaces is not asked about it");
 }
 
-/// What another process goes on with.
+/// Returns a new node that has adopted the maps.
 fn restarted(before: &Written, updates: impl IntoIterator<Item = DesiredUpdate>) -> Written {
     restarted_at(&[("cali1", 1), ("cali2", 2)], before, updates)
 }
@@ -400,7 +402,7 @@ fn a_node_that_goes_on_with_maps_writes_only_what_differs() {
         before.node.on_interface(interface(name, index));
         before.flush();
     }
-    // What was in between has left its marks in the numbers.
+    // Earlier changes have left their marks in the numbers.
     before.tell([policy("one", 7)]);
     before.flush();
     before.tell([policy("one", 20)]);
@@ -424,7 +426,7 @@ fn a_node_that_goes_on_with_maps_writes_only_what_differs() {
 
 #[test]
 fn policy_of_endpoints_without_an_interface_is_not_written_again_either() {
-    // Each has groups of its own, more than one record of nobody has room for.
+    // Each endpoint has separate groups, more than one placeholder record can hold.
     let names: Vec<String> = (1..=9).map(|number| format!("cali{number}")).collect();
     let told = || names.iter().zip(1..).flat_map(|(name, rules)| [policy(name, rules), workload(name, name)]);
     for up in [0, 1, 4, 9] {

@@ -1,4 +1,4 @@
-//! 5,000 policies and 100,000 addresses at a node: what it takes to have maps for them, and to change one thing.
+//! 5,000 policies and 100,000 addresses at a node: the cost of their maps, and of single changes.
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 #![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
 
@@ -20,10 +20,10 @@ use tortie_model::{
 
 const ADDRESSES: u32 = 100_000;
 const POLICIES: u32 = 5_000;
-/// Deployments, all pods of which have the same labels.
+/// Deployments; all pods of one have the same labels.
 const APPS: u32 = 5_000;
 const APPS_IN_NAMESPACE: u32 = 50;
-/// On the node, no two with the same policies.
+/// Workloads on the node, no two with the same policies.
 const LOCAL: u32 = 250;
 
 fn address(pod: u32) -> IpAddr {
@@ -38,7 +38,8 @@ fn namespace_set(namespace: u32) -> IpSetId {
     format!("s:namespace{namespace}").as_str().into()
 }
 
-/// A set for each app, each namespace, and eight others that divide apps another way. Each address is in ten of them.
+/// A set for each app and each namespace, and eight others that divide the apps in another way.
+/// Each address is in ten sets.
 fn sets() -> impl Iterator<Item = DesiredUpdate> {
     let set = |id: IpSetId, holds: &dyn Fn(u32) -> bool| {
         let members = (0..ADDRESSES).filter(|pod| holds(pod % APPS)).map(|pod| Cidr::host(address(pod))).collect();
@@ -68,7 +69,8 @@ fn to(port: u16) -> Rule {
     }
 }
 
-/// In: two apps and their own namespace, each to a port. Out: DNS, and whatever is not in a private network.
+/// Ingress: two apps and the own namespace, each to a port. Egress: DNS, and all addresses outside
+/// of private networks.
 fn policy(number: u32, port: u16) -> DesiredUpdate {
     let from = |set: IpSetId| RuleSets { src: [set].into_iter().collect(), ..RuleSets::default() };
     let inbound = Rules::new(
@@ -109,7 +111,7 @@ fn resident_mib() -> u64 {
     pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4 / 1024
 }
 
-/// Takes messages over, and tells how long it took and what is written.
+/// Applies updates, and prints the elapsed time and the number of writes.
 fn measure(what: &str, node: &mut Node, updates: impl IntoIterator<Item = DesiredUpdate>) {
     let updates: Vec<DesiredUpdate> = updates.into_iter().collect();
     let begin = Instant::now();
@@ -167,7 +169,7 @@ fn maps_of_a_node_with_5000_policies() {
     measure("nothing", &mut node, []);
 }
 
-/// A workload whose policy has so many rules, each for a network and a port of its own.
+/// A workload whose policy has this many rules, each with a separate network and port.
 fn many_rules(count: u32) -> Vec<DesiredUpdate> {
     let rules = (0..count).map(|number| {
         let mut rule = to(u16::try_from(1000 + number).unwrap());
@@ -199,18 +201,19 @@ fn maps_of_a_policy_with_many_rules() {
     }
 }
 
-/// What a policy of a group that all policies are about asks for.
+/// Ports of each policy, in a group that all policies select.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ports {
     /// One port for each policy.
     Own,
-    /// A hundred, which some other policies have some of.
+    /// A hundred ports, some of which other policies have as well.
     Range,
-    /// So many that each has some in common with a third of all others.
+    /// So many ports that each policy shares some with a third of all others.
     WideRange,
 }
 
-/// Who comes from an app to ports of this policy, and two rules more: from another app to one port, and from a namespace to another.
+/// Allows an app to the ports of this policy, another app to one port, and a namespace to another
+/// port.
 fn policy_with_ports(number: u32, ports: Ports) -> DesiredUpdate {
     let from = |set: IpSetId| RuleSets { src: [set].into_iter().collect(), ..RuleSets::default() };
     let low = u16::try_from(1024 + number * 12 % 60_000).unwrap();
@@ -252,7 +255,8 @@ fn a_workload_that_5000_policies_are_about_has_room() {
     }
 }
 
-/// Where little is alike: addresses of which each is in ten of 5,000 sets, no two in the same, and a policy for each set.
+/// Little sharing: each address is in ten of 5,000 sets, no two addresses in the same ones, and
+/// each set has a policy.
 #[test]
 #[ignore = "prints figures that only a release build on a quiet machine has; other tests assert what is decided"]
 fn maps_of_addresses_of_which_no_two_are_alike() {
@@ -262,7 +266,7 @@ fn maps_of_addresses_of_which_no_two_are_alike() {
         let mut members = vec![Vec::new(); APPS as usize];
         for number in 0..addresses {
             for place in 0..10_u32 {
-                // Scattered, and other ones for each address.
+                // Scattered sets, different for each address.
                 let set = (number.wrapping_mul(2_654_435_769) >> 7).wrapping_add(place * (number % 491 + 7)) % APPS;
                 members[set as usize].push(Cidr::host(address(number)));
             }

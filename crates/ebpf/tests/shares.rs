@@ -1,4 +1,4 @@
-//! Groups of several namespaces that come, change and go within the blocks of a node.
+//! Groups of several namespaces that come, change and go within the limit of a node's blocks.
 #![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +36,8 @@ fn policy_id(pod: u16) -> PolicyId {
     PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", format!("pod{pod}"))
 }
 
-/// So many rules, each for a network and ports of its own, and one for each set.
+/// A policy of this many rules, each with a separate network and port, and of one rule for each
+/// set.
 fn policy(pod: u16, rules: u16) -> DesiredUpdate {
     let rule = |number: u16| {
         let mut rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
@@ -141,7 +142,7 @@ impl Live {
         updates.iter().for_each(|update| self.classes.apply(update).unwrap());
     }
 
-    /// Compares the groups that are closed with those that the rule closes from nothing.
+    /// Compares the closed groups with those that the rule closes from scratch.
     fn expect_rule(&mut self) {
         let compiled = self.classes.flush();
         let before: BTreeMap<GroupId, _> =

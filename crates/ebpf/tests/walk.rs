@@ -1,20 +1,20 @@
-//! Programs that follow trees, in `rbpf` with a map as the kernel would have it.
-#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+//! Programs with trie lookups, in `rbpf` with a map in the kernel's format.
+#![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
 
 use std::cell::RefCell;
 
 use proptest::prelude::*;
 use tortie_ebpf::{Assembler, Assignment, Base, Blocks, BlocksPlace, CELLS, Cell, MapId, Program, Register, Walk};
 
-/// What a program returns that does not find a block.
+/// Result of a program that does not find a block.
 const MISSING: i32 = -1;
 
 thread_local! {
-    /// The blocks one behind the other.
+    /// Blocks, one behind the other.
     static MAP: RefCell<Vec<[u32; CELLS]>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Follows the tree whose root is in the first four bytes of its memory by the key behind.
+/// A program with a trie lookup: its memory has the root in the first four bytes, and then the key.
 fn program(bytes: u8, count: u32) -> Program {
     let mut program = Assembler::new();
     let missing = program.label();
@@ -42,7 +42,7 @@ fn run(program: &Program, root: Cell, key: &[u8]) -> u64 {
     machine.execute_program(&mut memory).unwrap()
 }
 
-/// Writes what is new, as a map is written.
+/// Writes new blocks to the map.
 fn write(blocks: &mut Blocks) {
     let extent = blocks.extent();
     MAP.with_borrow_mut(|map| {
@@ -53,7 +53,7 @@ fn write(blocks: &mut Blocks) {
     });
 }
 
-/// How many blocks there are.
+/// Returns the number of blocks.
 fn count() -> u32 {
     MAP.with_borrow(|map| u32::try_from(map.len()).unwrap())
 }

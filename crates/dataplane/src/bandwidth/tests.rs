@@ -2,7 +2,7 @@ use tortie_model::QosControls;
 
 use super::{Limits, TokenBucket, ifb_name};
 
-/// As `felix/dataplane/linux/qos_controls_test.go` and `GetTBFValues` have it.
+/// Values of `felix/dataplane/linux/qos_controls_test.go` and `GetTBFValues`.
 #[test]
 fn buckets_are_those_of_the_original() {
     let bucket = |rate, burst| TokenBucket::new(rate, burst, 0, 0, 1500).unwrap();

@@ -10,14 +10,14 @@ use super::FakeKernel;
 use crate::kernel::Conntrack;
 use crate::kernel_error::KernelError;
 
-/// Connections, as far as they are to be forgotten.
+/// Deletions of conntrack entries.
 #[derive(Clone, Debug, Default)]
 pub struct FakeConntrack {
-    /// Addresses whose connections cannot be flushed.
+    /// Addresses whose conntrack entries cannot be deleted.
     pub unflushable: BTreeSet<IpAddr>,
-    /// Addresses whose connections were flushed, in order.
+    /// Addresses whose conntrack entries were deleted, in order.
     pub flushed: Vec<IpAddr>,
-    /// Addresses whose connections are still to be flushed.
+    /// Addresses whose conntrack entries are still to be deleted.
     pub marked: BTreeSet<IpAddr>,
 }
 

@@ -18,19 +18,19 @@ pub struct FakeLinks {
     pub devices: BTreeMap<String, (Device, BTreeSet<Cidr>)>,
     /// `WireGuard` devices, by their index.
     pub wireguards: BTreeMap<u32, WireguardDevice>,
-    /// `WireGuard` devices cannot be changed.
+    /// Whether changes of `WireGuard` devices fail.
     pub wireguards_fail: bool,
-    /// There is no `WireGuard`.
+    /// Whether the kernel lacks `WireGuard`.
     pub lacks_wireguard: bool,
-    /// Whether threads handle the received packets of a device, by its name.
+    /// Whether threaded NAPI is enabled, by the name of the device.
     pub threaded: BTreeMap<String, bool>,
-    /// Devices that cannot be made or changed, by their name.
+    /// Devices that cannot be created or changed, by name.
     pub broken_devices: BTreeSet<String>,
-    /// The checksum offload of devices cannot be changed.
+    /// Whether changes of checksum offload fail.
     pub broken_offload: bool,
     /// Devices without checksum offload, by their name.
     pub without_checksum_offload: BTreeSet<String>,
-    /// Queueing disciplines that are not the kernel's own.
+    /// Queueing disciplines, except the kernel's defaults.
     pub qdiscs: Vec<Qdisc>,
     /// Targets of ingress filters that redirect packets, by the index of the interface; `None` for other filters.
     pub redirections: BTreeMap<u32, Vec<Option<u32>>>,

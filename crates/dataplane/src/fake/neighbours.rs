@@ -1,4 +1,4 @@
-//! Neighbours of the fake kernel, and addresses that it answers for.
+//! Neighbours and proxied addresses of the fake kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,18 +11,18 @@ use crate::kernel::Neighbours;
 use crate::kernel_error::KernelError;
 use crate::neighbour::{AddressPlace, Neighbour, NeighbourChange, ProxyNeighbour, ProxyNeighbourChange};
 
-/// Neighbour and forwarding entries, and addresses answered for.
+/// Neighbour and forwarding entries, and proxied addresses.
 #[derive(Clone, Debug, Default)]
 pub struct FakeNeighbours {
     /// Permanent neighbour entries.
     pub entries: BTreeMap<(u32, IpAddr), Mac>,
     /// Forwarding entries of devices.
     pub fdb: BTreeMap<(u32, Mac), IpAddr>,
-    /// Addresses that requests are answered for.
+    /// Addresses for which requests are answered.
     pub proxied: BTreeSet<ProxyNeighbour>,
     /// Addresses that were announced, in order.
     pub announced: Vec<ProxyNeighbour>,
-    /// Interfaces on which nothing can be answered.
+    /// Interfaces on which requests cannot be answered.
     pub mute_interfaces: BTreeSet<u32>,
     /// Places of addresses.
     pub places: BTreeMap<IpAddr, AddressPlace>,

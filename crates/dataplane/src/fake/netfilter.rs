@@ -16,7 +16,7 @@ use super::{FakeKernel, RUN_TIME};
 use crate::kernel::Netfilter;
 use crate::kernel_error::KernelError;
 
-/// Tables and IP sets, which know of each other.
+/// Tables and IP sets: rules keep the sets in use that they refer to.
 #[derive(Clone, Debug)]
 pub struct FakeNetfilter {
     /// The IPv4 tables.
@@ -33,7 +33,7 @@ pub struct FakeNetfilter {
     pub arp: FakeNftables,
     /// All IP sets.
     pub sets: FakeIpset,
-    /// Programs that cannot be run, by a part of their name.
+    /// Programs that cannot be run, by a substring of their name.
     pub not_runnable: Vec<String>,
     pub(super) backend: Backend,
 }
@@ -55,7 +55,7 @@ impl FakeNetfilter {
 }
 
 impl FakeKernel {
-    /// Runs one command; [`Netfilter::run`] does so with each.
+    /// Runs one command; [`Netfilter::run`] calls this for each.
     pub fn run_one(&mut self, command: &Command) -> Outcome {
         self.spend(RUN_TIME);
         if self.netfilter.not_runnable.iter().any(|part| command.program.contains(part.as_str())) {
@@ -176,7 +176,7 @@ impl Netfilter for FakeKernel {
     }
 
     fn ruleset_generation(&mut self) -> Option<u32> {
-        // Both IP versions are in one ruleset.
+        // One ruleset holds both IP versions.
         let tables =
             [&self.netfilter.tables_v4, &self.netfilter.tables_v6, &self.netfilter.other_v4, &self.netfilter.other_v6];
         let mut of_nftables = tables.into_iter().filter(|tables| tables.backend() == Backend::Nft);

@@ -19,18 +19,18 @@ pub struct FakeRouting {
     pub routes: Vec<Route>,
     /// The routes of other tables.
     pub other_routes: BTreeMap<RouteTableIndex, Vec<Route>>,
-    /// Routing rules, in the order in which they are asked.
+    /// Routing rules, in order of evaluation.
     pub rules: Vec<RoutingRule>,
-    /// Routing rules can be neither made nor removed.
+    /// Whether changes of routing rules fail.
     pub rules_fail: bool,
-    /// Interfaces that routes cannot be made on.
+    /// Interfaces to which routes cannot be added.
     pub broken_interfaces: BTreeSet<u32>,
     /// The number of routes listed so far.
     pub listed_routes: usize,
 }
 
 impl FakeKernel {
-    /// Whether an IPv6 gateway that is said to be on the link is reached by another interface.
+    /// Reports whether an on-link IPv6 gateway is reached by another interface.
     fn has_mismatched_gateway(&self, route: &Route) -> bool {
         let Some(gateway @ IpAddr::V6(_)) = route.target.gateway.filter(|_| route.target.on_link) else { return false };
         let found = self.routing.routes.iter().filter(|other| other.key.destination.contains(gateway));

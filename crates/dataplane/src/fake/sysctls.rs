@@ -12,12 +12,12 @@ use crate::sysctl_path::SysctlPath;
 pub struct FakeSysctls {
     /// Sysctls by path; only existing ones can be written.
     pub values: BTreeMap<String, String>,
-    /// Sysctls that cannot be written, by a part of their path.
+    /// Sysctls that cannot be written, by a substring of their path.
     pub read_only: Vec<String>,
 }
 
 impl Default for FakeSysctls {
-    /// Those that do not depend on interfaces, with the kernel's defaults.
+    /// Returns the sysctls that do not depend on interfaces, with the kernel's defaults.
     fn default() -> Self {
         let mut sysctls = Self { values: BTreeMap::new(), read_only: Vec::new() };
         for (path, value) in [
@@ -34,7 +34,7 @@ impl Default for FakeSysctls {
 }
 
 impl FakeKernel {
-    /// An interface with the sysctls of a new one.
+    /// Adds the sysctls of a new interface.
     pub fn add_interface(&mut self, name: &str) {
         for (path, value) in [
             (format!("net/ipv4/conf/{name}/route_localnet"), "0"),

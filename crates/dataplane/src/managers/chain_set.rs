@@ -1,4 +1,4 @@
-//! A set of chains that is rendered as a whole, of which only what differs is handed on.
+//! Sets of chains and verdicts that are rendered as a whole; only differences are passed on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ pub(crate) struct ChainSet {
 }
 
 impl ChainSet {
-    /// Makes these the chains of the set: new and changed ones are defined, those that are not among them any more are
-    /// taken back.
+    /// Replaces the chains of the set: defines new and changed ones, and removes those that are no
+    /// longer in the set.
     pub(crate) fn replace(&mut self, chains: impl IntoIterator<Item = (Table, Chain)>, output: &mut Output) {
         let mut old = std::mem::take(&mut self.chains);
         for (table, chain) in chains {
@@ -36,14 +36,14 @@ impl ChainSet {
     }
 }
 
-/// What verdict maps say, rendered as a whole.
+/// Entries of verdict maps, rendered as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct MapSet {
     members: BTreeMap<(Table, ChainName, MapKey), MapVerdict>,
 }
 
 impl MapSet {
-    /// Makes these all that the maps say.
+    /// Replaces all entries of the maps.
     pub(crate) fn replace(
         &mut self,
         members: impl IntoIterator<Item = (Table, ChainName, MapKey, MapVerdict)>,
@@ -67,7 +67,7 @@ pub(crate) struct FamilyChainSet {
 }
 
 impl FamilyChainSet {
-    /// Makes these the chains of the set, all of one table.
+    /// Replaces the chains of the set, all of one table.
     pub(crate) fn replace(&mut self, table: Table, chains: Vec<Chain>, output: &mut FamilyOutput) {
         let mut old = std::mem::take(&mut self.chains);
         for chain in chains {

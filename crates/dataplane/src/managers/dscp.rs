@@ -16,7 +16,7 @@ use crate::output::Output;
 /// DSCP has six bits.
 const MAX_VALUE: u8 = 63;
 
-/// Whose packets are marked.
+/// Endpoint whose packets are marked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     Workload(InterfaceName),
@@ -32,13 +32,13 @@ pub(crate) struct Dscp {
 
 impl Default for Dscp {
     fn default() -> Self {
-        // The chain exists even if no endpoint has a value.
+        // `dirty`: the chain exists even if no endpoint has a value.
         Self { values: BTreeMap::new(), dirty: true }
     }
 }
 
 impl Dscp {
-    /// Takes note of the endpoint that an interface has now.
+    /// Notes the endpoint of an interface.
     pub(crate) fn on_workload(&mut self, interface: InterfaceName, owner: Option<&WorkloadEndpointState>) {
         let value = owner.and_then(|state| {
             let value = state.endpoint.extras.as_ref()?.qos.as_ref()?.dscp?;
@@ -83,7 +83,7 @@ impl Dscp {
             let chain = renderer.egress_dscp(&rules);
             family_output.update_chain(&[Table::Mangle], &Arc::new(chain));
         }
-        // A value is no reason to drop.
+        // A missing DSCP value is no reason to drop packets.
         output.set_stand_in(&[Table::Mangle], chain::EGRESS_DSCP, &StandIn::Rules(Vec::new()));
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers of endpoints in packet marks, for kube-proxy's IPVS mode.
+//! Endpoint numbers in packet marks, for kube-proxy's IPVS mode.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use tortie_rules::{EndpointMarks, Marks, Renderer};
 use crate::managers::chain_set::{ChainSet, MapSet};
 use crate::output::Output;
 
-/// The numbers given to interfaces; nothing at all without IPVS.
+/// Numbers assigned to interfaces; inactive without IPVS.
 #[derive(Debug)]
 pub(crate) struct EndpointMarkManager {
     marks: Option<EndpointMarks>,
@@ -23,7 +23,7 @@ impl EndpointMarkManager {
         Self { marks, numbered: BTreeSet::new(), chains: ChainSet::default(), maps: MapSet::default() }
     }
 
-    /// Brings the chains up to date with the interfaces that have endpoints.
+    /// Updates the chains for the interfaces that have endpoints.
     pub(crate) fn complete(
         &mut self,
         workloads: &BTreeSet<InterfaceName>,

@@ -1,4 +1,5 @@
-//! Floating addresses: external ones that lead to workloads (`felix/dataplane/linux/floating_ip_mgr.go`).
+//! Floating addresses: external addresses that are translated to workloads
+//! (`felix/dataplane/linux/floating_ip_mgr.go`).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,7 +12,7 @@ use tortie_rules::Renderer;
 
 use crate::output::Output;
 
-/// The address translations of all workloads.
+/// Address translations of all workloads.
 #[derive(Debug)]
 pub(crate) struct FloatingAddresses {
     enabled: bool,
@@ -21,11 +22,11 @@ pub(crate) struct FloatingAddresses {
 
 impl FloatingAddresses {
     pub(crate) fn new(enabled: bool) -> Self {
-        // The chains exist even if there are no floating addresses.
+        // `dirty`: the chains exist even without floating addresses.
         Self { enabled, mappings: BTreeMap::new(), dirty: true }
     }
 
-    /// Takes note of the endpoint that an interface has now.
+    /// Notes the endpoint of an interface.
     pub(crate) fn on_owner(&mut self, interface: InterfaceName, owner: Option<&WorkloadEndpointState>) {
         if !self.enabled {
             return;
@@ -39,7 +40,7 @@ impl FloatingAddresses {
         }
     }
 
-    /// The external addresses of a workload, to each of which a route is needed.
+    /// Returns the external addresses of a workload, each of which needs a route.
     pub(crate) fn external<'a>(&self, state: &'a WorkloadEndpointState) -> impl Iterator<Item = IpAddr> + 'a {
         let enabled = self.enabled;
         mappings(state).filter(move |_| enabled).map(|mapping| mapping.external)
@@ -57,7 +58,8 @@ impl FloatingAddresses {
         }
     }
 
-    /// From external to internal addresses, and back. Of several candidates the one whose text is smallest counts.
+    /// Returns the maps from external to internal addresses, and back. Among several candidates,
+    /// the smallest in text form wins.
     fn resolve(&self, family: Family) -> (BTreeMap<IpAddr, IpAddr>, BTreeMap<IpAddr, IpAddr>) {
         let mut to_internal: BTreeMap<IpAddr, IpAddr> = BTreeMap::new();
         let of_family = |address: &IpAddr| address.is_ipv4() == (family == Family::V4);

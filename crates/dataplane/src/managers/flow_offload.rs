@@ -1,4 +1,5 @@
-//! Established connections that go on by a flow table of nftables, past all chains: between which interfaces, and whose do not
+//! The nftables flow table, by which packets of established connections bypass all chains: its
+//! interfaces, and the endpoints that are excluded from it
 //! (`felix/dataplane/linux/flowtable_mgr.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,14 +18,15 @@ use crate::managers::overlay::Overlay;
 use crate::output::Output;
 use crate::tunnel_device::TunnelDevice;
 
-/// Whose packets must meet chains.
+/// Endpoint whose packets must pass the chains.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     Workload(InterfaceName),
     Host(HostEndpointName),
 }
 
-/// Of interfaces, those that are up: one that is not there makes the kernel refuse the whole transaction.
+/// Interfaces and exclusions of the flow table. Only interfaces that are up are in it: the kernel
+/// refuses the whole transaction if one is missing.
 #[derive(Debug)]
 pub(crate) struct FlowOffload {
     hosts: InterfaceFilter,
@@ -34,12 +36,12 @@ pub(crate) struct FlowOffload {
 }
 
 impl FlowOffload {
-    /// `hosts` are interfaces of the host that packets come and go by.
+    /// `hosts` selects the host interfaces in the flow table.
     pub(crate) fn new(hosts: InterfaceFilter) -> Self {
         Self { hosts, kept: BTreeMap::new(), kept_changed: true, links_changed: true }
     }
 
-    /// Takes note of the endpoint that an interface has now.
+    /// Notes the endpoint of an interface.
     pub(crate) fn on_workload(&mut self, interface: InterfaceName, owner: Option<&WorkloadEndpointState>) {
         let is_kept = |state: &&WorkloadEndpointState| {
             state.endpoint.extras.as_ref().and_then(|extras| extras.qos.as_ref()).is_some_and(needs_chains)
@@ -102,14 +104,15 @@ impl FlowOffload {
     }
 }
 
-/// Limits of bandwidth are not among them: they are enforced where packets enter and leave interfaces, on the short way as well.
+/// Reports whether the packets of an endpoint must pass the chains. Bandwidth limits do not require
+/// it: they are enforced where packets enter and leave interfaces, with the flow table as well.
 fn needs_chains(qos: &QosControls) -> bool {
     let counts =
         [qos.ingress_packet_rate, qos.egress_packet_rate, qos.ingress_max_connections, qos.egress_max_connections];
     qos.dscp.is_some() || counts.into_iter().any(|count| count != 0)
 }
 
-/// The tunnel devices that packets of a family may take.
+/// Returns the tunnel devices that packets of a family may take.
 fn tunnels(overlay: &Overlay, family: Family, rules: &RulesConfig) -> impl Iterator<Item = InterfaceName> {
     let vxlan = rules.vxlan(family).enabled.then(|| overlay.vxlan.name());
     let ipip = overlay.ipip.as_ref().filter(|_| rules.ipip.enabled).map(TunnelDevice::name);

@@ -14,13 +14,13 @@ use crate::report::Owner;
 
 const TABLES: [Table; 3] = [Table::Raw, Table::Mangle, Table::Filter];
 
-/// The groups that have a chain of their own, with the number of their users.
+/// Groups that have a separate chain, with the number of their users.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     groups: BTreeMap<ChainName, (PolicyGroup, usize)>,
 }
 
-/// The groups that one endpoint uses; to be handed back.
+/// The groups that one endpoint uses; pass it to [`Groups::exchange`] to release them.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct GroupUse {
@@ -28,7 +28,8 @@ pub(crate) struct GroupUse {
 }
 
 impl Groups {
-    /// Defines the chains of all groups of `tiers`, and takes those of `before` back that nobody uses any more.
+    /// Defines the chains of all groups of `tiers`, and removes those of `before` that no endpoint
+    /// uses any more.
     pub(crate) fn exchange<'a>(
         &mut self,
         before: GroupUse,
@@ -49,7 +50,7 @@ impl Groups {
             *users += 1;
             chains.push(name);
         }
-        // Afterwards, so that what is used before and after stays.
+        // Last, so that a chain used both before and after stays.
         for name in before.chains {
             let Some((_, users)) = self.groups.get_mut(&name) else { continue };
             *users -= 1;
@@ -61,19 +62,19 @@ impl Groups {
         GroupUse { chains }
     }
 
-    /// The policies behind a group's chain.
+    /// Returns the policies of a group's chain.
     pub(crate) fn chain_owners(&self, chain: ChainName) -> Vec<Owner> {
         let group = self.groups.get(&chain).map(|(group, _)| group);
         group.into_iter().flat_map(|group| group.enforced().cloned().map(Owner::Policy)).collect()
     }
 }
 
-/// Cuts the tiers of an endpoint into groups.
+/// Splits the tiers of an endpoint into groups.
 pub(crate) fn group_tiers(tiers: &TierList, policies: &Policies) -> Vec<TierGroups> {
     tiers.iter().map(|tier| TierGroups::of(tier, |id| policies.selector(id))).collect()
 }
 
-/// Whether some tier has one of these policies.
+/// Reports whether a tier has one of these policies.
 pub(crate) fn uses_any(tiers: &TierList, policies: &BTreeSet<PolicyId>) -> bool {
     let ids = tiers.iter().flat_map(|tier| tier.ingress.iter().chain(tier.egress.iter()));
     !policies.is_empty() && ids.into_iter().any(|id| policies.contains(id))

@@ -1,5 +1,4 @@
-//! Host endpoints: which interfaces they stand for, their chains, and the way to them
-//! (`felix/dataplane/linux/endpoint_mgr.go`).
+//! Host endpoints: their interfaces, chains and dispatch (`felix/dataplane/linux/endpoint_mgr.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,15 +24,15 @@ pub(crate) struct Hosts {
     chains: ChainSet,
     maps: MapSet,
     dirty: bool,
-    /// Whether interfaces that endpoints name count as existing although nobody reported them.
+    /// Whether interfaces that endpoints name count as existing without a report.
     assume_interfaces: bool,
 }
 
-/// Which endpoint stands for which interface.
+/// The endpoint of each interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Resolved {
     by_interface: BTreeMap<InterfaceName, HostEndpointName>,
-    /// For all other interfaces.
+    /// Endpoint of all other interfaces.
     any: Option<HostEndpointName>,
 }
 
@@ -52,7 +51,7 @@ impl Default for Hosts {
             groups: GroupUse::default(),
             chains: ChainSet::default(),
             maps: MapSet::default(),
-            // The dispatch chains exist even if there are no endpoints.
+            // The dispatch chains exist even without endpoints.
             dirty: true,
             assume_interfaces: false,
         }
@@ -111,7 +110,7 @@ impl Hosts {
         self.dirty = true;
     }
 
-    /// An interface came, went or changed its addresses.
+    /// Notes that an interface appeared, disappeared or changed its addresses.
     pub(crate) fn on_links(&mut self) {
         self.dirty = true;
     }
@@ -134,17 +133,17 @@ impl Hosts {
         self.endpoints.keys()
     }
 
-    /// The interfaces that have an endpoint of their own, in order.
+    /// Returns the interfaces that have a specific endpoint, in order.
     pub(crate) fn interfaces(&self) -> impl Iterator<Item = (InterfaceName, &HostEndpointName)> {
         self.resolved.by_interface.iter().map(|(interface, name)| (*interface, name))
     }
 
-    /// The endpoint of all other interfaces.
+    /// Returns the endpoint of all other interfaces.
     pub(crate) fn any(&self) -> Option<&HostEndpointName> {
         self.resolved.any.as_ref()
     }
 
-    /// Brings the chains up to date. Returns whether anything may have changed.
+    /// Updates the chains. Returns whether anything may have changed.
     pub(crate) fn complete(&mut self, links: &KnownLinks, with: &mut Completion<'_>) -> bool {
         if !std::mem::take(&mut self.dirty) {
             return false;
@@ -170,7 +169,7 @@ impl Hosts {
         let mut resolved = Resolved::default();
         for interface in interfaces {
             let addresses = links.addresses_of(interface);
-            // In order of their names: the first that fits wins.
+            // In order of their names: the first match wins.
             let fitting = self.endpoints.iter().find(|(_, state)| {
                 let endpoint = &state.endpoint;
                 match endpoint.iface {
@@ -238,7 +237,8 @@ impl Hosts {
         })
     }
 
-    /// Endpoints whose policy packets of tunnels meet, where chains do not let these through.
+    /// Returns a problem for each endpoint whose policy would decide about tunnel packets, where no
+    /// chain accepts these before policy.
     pub(crate) fn deciding_about_tunnels(&self) -> impl Iterator<Item = DataplaneProblem> {
         let endpoints: BTreeSet<&HostEndpointName> =
             self.resolved.by_interface.values().chain(&self.resolved.any).collect();
@@ -260,12 +260,13 @@ impl Hosts {
 const HOST_CHAINS: [EndpointChain; 4] =
     [EndpointChain::ToHost, EndpointChain::FromHost, EndpointChain::ToHostForward, EndpointChain::FromHostForward];
 
-/// The tiers of all kinds of policy.
+/// Returns the tiers of all kinds of policy.
 pub(crate) fn all_tiers(state: &HostEndpointState) -> [&TierList; 4] {
     [&state.tiers, &state.untracked_tiers, &state.pre_dnat_tiers, &state.forward_tiers]
 }
 
-/// The failsafe chain of the direction that a dispatch chain is for; `None` if only forwarded packets pass it.
+/// Returns the failsafe chain of a dispatch chain's direction; `None` if only forwarded packets
+/// pass the chain.
 fn dispatch_failsafe(name: ChainName) -> Option<ChainName> {
     [(chain::FROM_HOST_ENDPOINT, chain::FAILSAFE_IN), (chain::TO_HOST_ENDPOINT, chain::FAILSAFE_OUT)]
         .into_iter()

@@ -1,4 +1,4 @@
-//! The IP sets that policies asked for, and those that fixed chains refer to.
+//! IP sets of policies, and those that fixed chains refer to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,17 +11,18 @@ use tortie_rules::{PolicyBy, RulesConfig, WorkloadsBy};
 use crate::output::{Output, members};
 use crate::report::DataplaneProblem;
 
-/// Hands IP sets on as they come; the sets themselves are kept in the [`Output`].
+/// Passes IP sets on as they arrive; the [`Output`] holds the sets themselves.
 #[derive(Debug)]
 pub(crate) struct IpSetManager {
-    /// Sets that rules may refer to although nobody sent them, by what they hold.
+    /// Sets that fixed chains refer to, with their types. They exist even if no update defines
+    /// them.
     always: BTreeMap<IpSetId, SetType>,
     problems: BTreeMap<IpSetId, UpdateError>,
     on_demand: Option<OnDemand>,
 }
 
-/// The sets that fixed chains refer to, where these chains do not enforce policy: they are made in a family while a table
-/// that is needed there refers to sets, and no others are.
+/// Sets that fixed chains refer to, where these chains do not enforce policy. They exist in a
+/// family while a table that is needed there refers to sets. No other sets exist then.
 #[derive(Debug, Default)]
 struct OnDemand {
     sets: BTreeMap<IpSetId, (SetType, Vec<Member>)>,
@@ -30,8 +31,8 @@ struct OnDemand {
 }
 
 impl IpSetManager {
-    /// Makes the sets that rules may refer to from the first moment on; a rule that refers to a set that is not there
-    /// could not be written. `this-host` and others get their members when these are known.
+    /// Creates the sets that rules may refer to from the start: the kernel refuses a rule that
+    /// refers to a missing set. `this-host` and others get their members once these are known.
     pub(crate) fn new(config: &RulesConfig, output: &mut Output) -> Self {
         let mut ids = vec![
             (static_set::THIS_HOST, SetType::HashIp),
@@ -62,7 +63,7 @@ impl IpSetManager {
         manager
     }
 
-    /// Replaces the members of a set that is part of the program.
+    /// Replaces the members of a set that fixed chains refer to.
     pub(crate) fn set_static(&mut self, id: &str, set_type: SetType, members: &[Member], output: &mut Output) {
         let id = IpSetId::new(id);
         self.always.insert(id.clone(), set_type);
@@ -75,7 +76,7 @@ impl IpSetManager {
         self.note(id, result);
     }
 
-    /// Drops a set that is part of the program and that no rule refers to any more.
+    /// Removes a set that fixed chains referred to, and no longer do.
     pub(crate) fn remove_static(&mut self, id: &str, output: &mut Output) {
         let id = IpSetId::new(id);
         if self.always.remove(&id).is_some() {
@@ -86,7 +87,7 @@ impl IpSetManager {
         }
     }
 
-    /// Wants the sets that fixed chains refer to where these are needed, and nowhere else.
+    /// Creates the on-demand sets in families that need them, and removes them elsewhere.
     pub(crate) fn complete(&mut self, output: &mut Output) {
         let Some(on_demand) = &mut self.on_demand else { return };
         let is_dirty = std::mem::take(&mut on_demand.dirty);

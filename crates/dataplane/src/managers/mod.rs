@@ -1,7 +1,7 @@
-//! The managers: each takes its part of the desired state and edits what is wanted of the kernel.
+//! Managers: each takes its part of the desired state and edits the desired state of the kernel.
 //!
-//! `on_…` methods only take note. `complete` brings the output up to date with what was noted, and does nothing if
-//! nothing was.
+//! `on_…` methods only record changes. `complete` updates the output accordingly, and does nothing
+//! without changes.
 
 mod chain_set;
 pub(crate) mod dscp;
@@ -43,7 +43,7 @@ use service_loop::ServiceLoop;
 use spoofing::Spoofing;
 use workloads::Workloads;
 
-/// What managers of endpoints work with.
+/// Inputs and outputs of the endpoint managers.
 pub(crate) struct Completion<'a> {
     pub(crate) renderer: &'a Renderer,
     pub(crate) output: &'a mut Output,
@@ -65,12 +65,12 @@ pub(crate) struct Managers {
     pub(crate) spoofing: Spoofing,
     pub(crate) floating: FloatingAddresses,
     pub(crate) dscp: Dscp,
-    /// `None` if no connection is left to a flow table.
+    /// `None` without a flow table.
     pub(crate) flow_offload: Option<FlowOffload>,
     pub(crate) pools: Pools,
     pub(crate) nodes: Nodes,
     pub(crate) service_loop: ServiceLoop,
-    /// Families in which workloads of this node may speak BGP with BIRD.
+    /// Families (IPv4, IPv6) in which workloads of this node may have BGP sessions with BIRD.
     pub(crate) bgp_peers: [bool; 2],
 }
 
@@ -144,7 +144,7 @@ impl Managers {
                 self.bgp_peers = [v4, v6];
                 self.service_loop.on_update(configuration);
             }
-            // The ways to workloads and nodes take some, and the owner of the dataplane the rest.
+            // `Ways` handles some of these, and the owner of the dataplane the rest.
             DesiredUpdate::DatastoreNotReady
             | DesiredUpdate::Config(_)
             | DesiredUpdate::InSync

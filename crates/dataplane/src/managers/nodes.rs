@@ -38,12 +38,12 @@ impl Nodes {
         self.dirty |= self.nodes.remove(name).is_some();
     }
 
-    /// Whether anybody needs all nodes' addresses may have changed.
+    /// Notes that the need for the set of all nodes' addresses may have changed.
     pub(crate) fn refresh(&mut self) {
         self.dirty = true;
     }
 
-    /// Addresses of an interface of this node changed.
+    /// Notes that the addresses of an interface of this node changed.
     pub(crate) fn on_addresses(&mut self) {
         self.this_host_dirty = true;
     }
@@ -84,7 +84,7 @@ impl Nodes {
     }
 }
 
-/// The addresses of a node; what is no address is left out.
+/// Returns the addresses of a node, without invalid ones.
 fn addresses(node: &HostMetadata) -> impl Iterator<Item = Member> {
     let texts = [&node.ipv4_addr, &node.ipv6_addr].into_iter();
     texts.filter_map(|text| text.parse::<Cidr>().ok()).map(|net| Member::from(net.address()))

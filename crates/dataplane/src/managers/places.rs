@@ -1,8 +1,9 @@
-//! Where the addresses of workloads are, on nodes where other CNI plugins name the interfaces
+//! Interfaces of workload addresses, on nodes where other CNI plugins name the interfaces
 //! ([`WorkloadsBy::Address`](tortie_rules::WorkloadsBy)).
 //!
-//! An address is denied until it was found, and again as soon as its interface changes. When it comes to another workload,
-//! its conntrack entries are deleted while it is denied; then it is looked for.
+//! An address is denied until its interface is found, and again as soon as the interface changes.
+//! When an address moves to another workload, its conntrack entries are deleted while it is denied.
+//! Only then is its interface searched for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -25,19 +26,21 @@ use crate::output::Output;
 use crate::report::{DataplaneProblem, EndpointProblem, Owner};
 use crate::sysctl_path::SysctlPath;
 
-/// How soon an address that was not found is looked for again at first, and at last.
+/// Pause before the second search for an address that was not found. Each pause is twice as long,
+/// up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LAST_PAUSE: Duration = Duration::from_secs(8);
-/// An address that is not found for so long is a problem.
+/// Pause between searches from which a missing address is reported as a problem; reached after about
+/// 4 s.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// How often it is looked whether addresses are still where they were.
+/// Interval between checks of the places found.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 struct Address {
-    /// Who has it: the smallest of those that claim it.
+    /// Owner: the smallest of the endpoints that claim the address.
     owner: Option<(WorkloadEndpointId, InterfaceName)>,
-    /// Its connections are somebody else's.
+    /// Its conntrack entries may belong to a previous owner.
     must_flush: bool,
     flush_error: Option<KernelError>,
     place: Option<AddressPlace>,
@@ -46,14 +49,14 @@ struct Address {
 }
 
 impl Address {
-    /// Waits before the next search, each time twice as long.
+    /// Schedules the next search; each pause is twice as long as the one before.
     fn look_later(&mut self, now: Duration) {
         self.look_at = now + self.pause;
         self.pause = (self.pause * 2).min(LAST_PAUSE);
     }
 }
 
-/// The addresses of all workloads of the node, if they are told apart by these.
+/// Addresses of all workloads of the node, if workloads are identified by address.
 #[derive(Debug)]
 pub(crate) struct Places {
     is_used: bool,
@@ -65,13 +68,14 @@ pub(crate) struct Places {
     addresses: BTreeMap<Cidr, Address>,
     /// Addresses whose owner may have changed.
     touched: BTreeSet<Cidr>,
-    /// Dispatch is to be written, by which places there are.
+    /// The dispatch chains have to be rendered again.
     dirty: bool,
-    /// Interfaces of which it is said that they changed.
+    /// Interfaces with a reported change.
     changed_links: BTreeSet<InterfaceName>,
     chains: Vec<FamilyChainSet>,
     set: BTreeSet<Cidr>,
-    /// Whether packets within bridges are handed to rules; only known while there are addresses behind bridges.
+    /// Whether packets within bridges pass netfilter; only known while addresses are behind
+    /// bridges.
     bridges_filtered: BTreeMap<Family, bool>,
     checked: Option<Duration>,
     failure: Option<KernelError>,
@@ -101,7 +105,7 @@ impl Places {
         self.is_used
     }
 
-    /// Takes note of the endpoint that has these chains now, and of the addresses that lead to them.
+    /// Notes the endpoint that owns these chains, and the addresses that lead to them.
     pub(crate) fn on_owner(
         &mut self,
         chains: InterfaceName,
@@ -133,14 +137,15 @@ impl Places {
         self.endpoints.insert(chains, (id.clone(), nets));
     }
 
-    /// An interface came, went, or changed its state: it may be the one that somebody waits for, or not what it was.
+    /// Notes that an interface appeared, disappeared or changed its state: an awaited address may
+    /// be behind it, or a found one may not be any more.
     pub(crate) fn on_link(&mut self, name: InterfaceName) {
         if self.is_used {
             self.changed_links.insert(name);
         }
     }
 
-    /// Settles who has which address now.
+    /// Determines the owner of each touched address.
     fn settle(&mut self) {
         for net in std::mem::take(&mut self.touched) {
             let owner = self.claims.get(&net).and_then(|claims| claims.first()).cloned();
@@ -169,7 +174,7 @@ impl Places {
         }
     }
 
-    /// Finds addresses whose time has come.
+    /// Searches for the addresses that are due.
     pub(crate) fn look(&mut self, kernel: &mut dyn Kernel, links: &KnownLinks) {
         self.settle();
         let now = kernel.now();
@@ -187,7 +192,7 @@ impl Places {
         }
     }
 
-    /// Returns whether the kernel answered for any address.
+    /// Searches for the addresses that are due. Returns whether the kernel answered for any.
     fn locate(&mut self, kernel: &mut dyn Neighbours, links: &KnownLinks) -> bool {
         let now = kernel.now();
         let changed = std::mem::take(&mut self.changed_links);
@@ -221,7 +226,7 @@ impl Places {
                 self.failure = None;
                 found
             }
-            // What was found stays: nobody says that it has changed.
+            // Known places stay: an error is no sign of a change.
             Err(error) => {
                 self.failure = Some(error);
                 for (net, _) in wanted {
@@ -240,7 +245,7 @@ impl Places {
             }
             if new != old {
                 self.dirty = true;
-                // Whoever has it now need not be who had it.
+                // The new holder of the address may be another workload.
                 address.must_flush |= old.is_some();
                 address.place = if address.must_flush { None } else { new };
             }
@@ -248,7 +253,8 @@ impl Places {
         true
     }
 
-    /// Whether rules are asked about packets within bridges, as far as that matters.
+    /// Reads whether packets within bridges pass netfilter, in families with addresses behind
+    /// bridges.
     fn check_bridges(&mut self, mut sysctls: Option<&mut dyn Sysctls>) {
         let has_bridged = |family: Family| {
             self.addresses.iter().any(|(net, address)| {
@@ -271,7 +277,7 @@ impl Places {
         }
     }
 
-    /// Brings the dispatch chains and the set of all addresses up to date.
+    /// Updates the dispatch chains and the set of all addresses.
     pub(crate) fn complete(&mut self, renderer: &Renderer, sets: &mut IpSetManager, output: &mut Output) {
         if !self.is_used {
             return;
@@ -307,7 +313,8 @@ impl Places {
         WorkloadPlace { interface: place.interface, port }
     }
 
-    /// Forgets connections of addresses that are denied by now, because somebody else has or had them.
+    /// Deletes the conntrack entries of addresses that moved from another workload and are denied
+    /// by now.
     pub(crate) fn flush(&mut self, kernel: &mut dyn Conntrack, in_force: impl Fn(Family) -> bool) {
         for (net, address) in
             self.addresses.iter_mut().filter(|(net, address)| address.must_flush && in_force(net.family()))
@@ -324,7 +331,7 @@ impl Places {
         self.addresses.retain(|_, address| address.owner.is_some() || address.must_flush);
     }
 
-    /// When something has to be done although nothing changes.
+    /// Returns the time until the next search, check or retry.
     pub(crate) fn next(&self, now: Duration, retry_interval: Duration) -> Option<Duration> {
         let due = self.addresses.values().filter_map(|address| match address {
             Address { must_flush: true, .. } => Some(now + retry_interval),
@@ -335,7 +342,7 @@ impl Places {
         due.min().map(|at| at.saturating_sub(now))
     }
 
-    /// Whether all addresses of the endpoint with these chains were found.
+    /// Reports whether all addresses of the endpoint with these chains were found.
     pub(crate) fn has_all(&self, chains: InterfaceName) -> bool {
         self.endpoints.get(&chains).is_some_and(|(id, nets)| {
             nets.iter().all(|net| {
@@ -386,7 +393,7 @@ impl Places {
     }
 }
 
-/// What an endpoint asks for that takes an interface of its own.
+/// Returns the fields of an endpoint that need a dedicated interface and have no effect here.
 fn without_effect(state: &WorkloadEndpointState) -> Vec<&'static str> {
     let Some(extras) = &state.endpoint.extras else { return Vec::new() };
     let is_limited = extras.qos.as_ref().is_some_and(|qos| qos.ingress_bandwidth > 0 || qos.egress_bandwidth > 0);
@@ -395,7 +402,8 @@ fn without_effect(state: &WorkloadEndpointState) -> Vec<&'static str> {
     asked.into_iter().filter_map(|(is_asked, field)| is_asked.then_some(field)).collect()
 }
 
-/// Whether the monitor knows the interface and the port as well, so that it will tell of their end.
+/// Reports whether the interface monitor knows the interface and the port as well, so that it will
+/// report their removal.
 fn is_there(place: &AddressPlace, links: &KnownLinks) -> bool {
     let nearest = links.get(place.port.unwrap_or(place.interface));
     links.get(place.interface).is_some() && nearest.is_some_and(|link| link.index == place.index)

@@ -1,4 +1,4 @@
-//! The chains of policies and profiles.
+//! Chains of policies and profiles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,12 +23,13 @@ pub(crate) struct Policies {
     profiles: BTreeMap<ProfileName, Arc<Profile>>,
     dirty_policies: BTreeSet<PolicyId>,
     dirty_profiles: BTreeSet<ProfileName>,
-    /// Policies whose selector changed, or was not known before; their endpoints' policies are grouped again.
+    /// Policies whose selector changed or became known; the policies of their endpoints are grouped
+    /// again.
     regrouped: BTreeSet<PolicyId>,
     problems: BTreeMap<Owner, Vec<(Family, RuleProblem)>>,
-    /// IP sets that are not in the kernel as they should be.
+    /// IP sets that are not in the kernel as desired.
     defects: SetDefects,
-    /// What they keep from being in force.
+    /// Reductions of policies and profiles because of these sets.
     reduced: BTreeMap<Owner, Vec<DataplaneProblem>>,
 }
 
@@ -58,7 +59,7 @@ impl Policies {
         self.dirty_profiles.insert(name);
     }
 
-    /// Tells which IP sets are not in the kernel as they should be. Returns those that have become better.
+    /// Sets the defective IP sets. Returns those whose defect changed or ended.
     pub(crate) fn on_set_defects(&mut self, defects: SetDefects) -> Vec<(Family, IpSetId)> {
         let before = std::mem::replace(&mut self.defects, defects);
         let changed = |one: &SetDefects, other: &SetDefects| {
@@ -77,8 +78,8 @@ impl Policies {
         better
     }
 
-    /// The chain without what cannot be relied on while some of its IP sets are not as they should be, and what is to
-    /// be said of that.
+    /// Returns the chain without the rules that rely on defective IP sets, or a chain that denies
+    /// everything. Also returns the reduction and the sets that caused it.
     fn fit(
         defects: &SetDefects,
         chain: Chain,
@@ -117,7 +118,8 @@ impl Policies {
         (Arc::new(rest), Some((Reduction::LeftOut(left_out.into_iter().collect()), sets)))
     }
 
-    /// The policies for which endpoints must be looked at again, since the last call.
+    /// Returns the policies whose endpoints have to group their policies again, since the last
+    /// call.
     pub(crate) fn take_regrouped(&mut self) -> BTreeSet<PolicyId> {
         std::mem::take(&mut self.regrouped)
     }
@@ -169,7 +171,7 @@ impl Policies {
     }
 
     fn write_profile(&mut self, name: &ProfileName, renderer: &Renderer, output: &mut Output) {
-        // Only host endpoints ask profiles outside of `filter`, and only about what leaves.
+        // Only host endpoints evaluate profiles outside of `filter`, and only for egress.
         const INBOUND: [Table; 1] = [Table::Filter];
         const OUTBOUND: [Table; 2] = [Table::Mangle, Table::Filter];
 
@@ -206,7 +208,7 @@ impl Policies {
         }
     }
 
-    /// What is not in force because IP sets are not in the kernel as they should be.
+    /// Returns the reductions because of defective IP sets.
     pub(crate) fn reduced(&self) -> impl Iterator<Item = DataplaneProblem> {
         self.reduced.values().flatten().cloned()
     }
@@ -218,7 +220,7 @@ impl Policies {
             .map(|(family, problem)| DataplaneProblem::Rule { family: *family, problem: problem.clone() })
     }
 
-    /// Whose chain this is.
+    /// Returns the policy or profile of a chain.
     pub(crate) fn chain_owner(&self, chain: ChainName) -> Option<Owner> {
         let policies = self.policies.keys().flat_map(|id| DIRECTIONS.map(|d| (policy_chain(d, id), id)));
         let policy = policies.into_iter().find(|(name, _)| *name == chain);
@@ -229,7 +231,7 @@ impl Policies {
         profiles.find(|(name, _)| *name == chain).map(|(_, name)| Owner::Profile(name.clone()))
     }
 
-    /// Who uses an IP set.
+    /// Returns the policies and profiles that use an IP set.
     pub(crate) fn users_of_set(&self, id: &IpSetId) -> Vec<Owner> {
         self.users_of_sets(|other| other == id)
     }

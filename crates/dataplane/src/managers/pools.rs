@@ -1,4 +1,5 @@
-//! IP pools: which addresses belong to the cluster, and which are masqueraded (`felix/dataplane/linux/masq_mgr.go`).
+//! IP pools: the addresses of the cluster, and those that are masqueraded
+//! (`felix/dataplane/linux/masq_mgr.go`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use tortie_rules::names::static_set;
 use crate::managers::ip_sets::IpSetManager;
 use crate::output::Output;
 
-/// A use that makes a pool's addresses no addresses of workloads.
+/// The allowed use of pools that have no workload addresses.
 const LOAD_BALANCER: &str = "LoadBalancer";
 
 /// All pools.
@@ -24,7 +25,7 @@ pub(crate) struct Pools {
 
 impl Default for Pools {
     fn default() -> Self {
-        // The chain exists even if there are no pools.
+        // `dirty`: the chain exists even without pools.
         Self { pools: BTreeMap::new(), dirty: true }
     }
 }
@@ -39,7 +40,7 @@ impl Pools {
         self.dirty |= self.pools.remove(&cidr).is_some();
     }
 
-    /// What the chain depends on besides the pools has changed.
+    /// Notes that a configuration on which the chain depends has changed.
     pub(crate) fn refresh(&mut self) {
         self.dirty = true;
     }

@@ -10,7 +10,7 @@ use tortie_rules::names::chain;
 use crate::output::Output;
 use crate::report::DataplaneProblem;
 
-/// The networks of services, from the BGP configuration.
+/// Networks of services, from the BGP configuration.
 #[derive(Debug)]
 pub(crate) struct ServiceLoop {
     configuration: Arc<BgpConfiguration>,
@@ -19,7 +19,7 @@ pub(crate) struct ServiceLoop {
 
 impl Default for ServiceLoop {
     fn default() -> Self {
-        // The chain exists even if there are no services.
+        // `dirty`: the chain exists even without services.
         Self { configuration: Arc::default(), dirty: true }
     }
 }
@@ -49,7 +49,7 @@ impl ServiceLoop {
             let chain = renderer.cidr_block(services.iter().copied(), family_output.family);
             family_output.update_chain(&[Table::Filter], &Arc::new(chain));
         }
-        // To drop everything here would cut off all that the host forwards.
+        // A stand-in that drops would cut off all forwarded packets.
         output.set_stand_in(&[Table::Filter], chain::CIDR_BLOCK, &StandIn::Rules(Vec::new()));
     }
 

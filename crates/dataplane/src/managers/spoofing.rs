@@ -1,4 +1,4 @@
-//! Workloads that may send from addresses that are not theirs (`cali-rpf-skip`).
+//! Workloads that may send from foreign addresses (`cali-rpf-skip`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tortie_rules::names::chain;
 
 use crate::output::Output;
 
-/// The networks that each interface may send from besides its own addresses.
+/// Networks that each interface may send from, besides its own addresses.
 #[derive(Debug)]
 pub(crate) struct Spoofing {
     allowed: BTreeMap<InterfaceName, Vec<Cidr>>,
@@ -20,13 +20,13 @@ pub(crate) struct Spoofing {
 
 impl Default for Spoofing {
     fn default() -> Self {
-        // The chain exists even if nobody may.
+        // `dirty`: the chain exists even if no workload may do so.
         Self { allowed: BTreeMap::new(), dirty: true }
     }
 }
 
 impl Spoofing {
-    /// Takes note of the endpoint that an interface has now.
+    /// Notes the endpoint of an interface.
     pub(crate) fn on_owner(&mut self, interface: InterfaceName, owner: Option<&WorkloadEndpointState>) {
         let allowed = owner.map(allowed_prefixes).unwrap_or_default();
         let old = match allowed {
@@ -44,12 +44,13 @@ impl Spoofing {
             let chain = renderer.rpf_skip(&self.allowed, family_output.family);
             family_output.update_chain(&[Table::Raw], &Arc::new(chain));
         }
-        // Without it nobody may; to drop would cut off all workloads.
+        // An empty stand-in allows no workload to do so; one that drops would cut off all
+        // workloads.
         output.set_stand_in(&[Table::Raw], chain::RPF_SKIP, &StandIn::Rules(Vec::new()));
     }
 }
 
-/// The networks that a workload may send from besides its own addresses.
+/// Returns the networks that a workload may send from, besides its own addresses.
 pub(crate) fn allowed_prefixes(state: &WorkloadEndpointState) -> &[Cidr] {
     state.endpoint.extras.as_ref().map_or(&[], |extras| &extras.allowed_source_prefixes)
 }

@@ -1,4 +1,4 @@
-//! Workload endpoints: which one has an interface, its chains, and the way to them
+//! Workload endpoints: their interfaces, chains and dispatch
 //! (`felix/dataplane/linux/endpoint_mgr.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +20,8 @@ const CHAINS: [EndpointChain; 2] = [EndpointChain::ToWorkload, EndpointChain::Fr
 
 /// All workload endpoints of the node.
 ///
-/// Of several with the same interface the one with the smallest id has it. The others are kept, and one of them takes
-/// over when it goes.
+/// Among several with the same interface, the one with the smallest id owns it. The others are
+/// kept, and the next one takes over when the owner is removed.
 #[derive(Debug, Default)]
 pub(crate) struct Workloads {
     endpoints: BTreeMap<WorkloadEndpointId, Endpoint>,
@@ -38,7 +38,7 @@ struct Endpoint {
     interface: Result<InterfaceName, EndpointProblem>,
 }
 
-/// What is wanted of the kernel for the endpoint that has an interface.
+/// State in the output of the endpoint that owns an interface.
 #[derive(Debug)]
 struct Programmed {
     id: WorkloadEndpointId,
@@ -73,14 +73,14 @@ impl Workloads {
         self.dirty.insert(*interface);
     }
 
-    /// The endpoint that has an interface.
+    /// Returns the endpoint that owns an interface.
     pub(crate) fn owner(&self, interface: InterfaceName) -> Option<(&WorkloadEndpointId, &WorkloadEndpointState)> {
         let id = self.claims.get(&interface)?.first()?;
         Some((id, &self.endpoints.get(id)?.state))
     }
 
-    /// The addresses that are told apart by the chains of an interface: those of its endpoint, and if this one is denied
-    /// those of all that claim the interface.
+    /// Returns the addresses that lead to the chains of an interface: those of its endpoint, or, if
+    /// that is inactive, those of all endpoints that claim the interface.
     pub(crate) fn nets(&self, interface: InterfaceName) -> BTreeSet<Cidr> {
         let is_active = self.owner(interface).is_some_and(|(_, state)| state.endpoint.state == AdminState::Active);
         let claimants = self.claims.get(&interface).into_iter().flatten();
@@ -88,23 +88,23 @@ impl Workloads {
         counting.filter_map(|id| self.endpoints.get(id)).flat_map(|endpoint| endpoint.state.endpoint.nets()).collect()
     }
 
-    /// The interface that an endpoint asks for, whether or not it has it.
+    /// Returns the interface that an endpoint claims, whether or not it owns it.
     pub(crate) fn interface(&self, id: &WorkloadEndpointId) -> Option<InterfaceName> {
         self.endpoints.get(id)?.interface.as_ref().ok().copied()
     }
 
-    /// The interfaces that have an endpoint, in order.
+    /// Returns the interfaces that have an endpoint, in order.
     pub(crate) fn interfaces(&self) -> impl Iterator<Item = InterfaceName> {
         self.claims.keys().copied()
     }
 
-    /// Endpoints whose policies have to be grouped again.
+    /// Marks the endpoints that use these policies, so that their policies are grouped again.
     pub(crate) fn on_regrouped(&mut self, policies: &BTreeSet<PolicyId>) {
         let affected = self.programmed.iter().filter(|(_, programmed)| uses_any(&programmed.tiers, policies));
         self.dirty.extend(affected.map(|(interface, _)| *interface));
     }
 
-    /// Brings the chains up to date. Returns the interfaces whose endpoint changed.
+    /// Updates the chains. Returns the interfaces whose endpoint changed.
     pub(crate) fn complete(&mut self, with: &mut Completion<'_>) -> BTreeSet<InterfaceName> {
         let changed = std::mem::take(&mut self.dirty);
         let mut dispatch_changed = !self.has_dispatch;
@@ -115,7 +115,7 @@ impl Workloads {
                 dispatch_changed = true;
             }
         }
-        // By address they are told apart elsewhere.
+        // `Places` writes the dispatch by address.
         let config = with.renderer.config();
         if dispatch_changed && config.workloads == WorkloadsBy::Name && config.policy_by == PolicyBy::Chains {
             self.has_dispatch = true;
@@ -125,7 +125,7 @@ impl Workloads {
         changed
     }
 
-    /// Returns whether the interface has an endpoint.
+    /// Updates the chains of an interface. Returns whether it has an endpoint.
     fn write(&mut self, interface: InterfaceName, with: &mut Completion<'_>) -> bool {
         let before = self.programmed.remove(&interface);
         let old_groups = before.map(|before| before.groups).unwrap_or_default();
@@ -159,7 +159,7 @@ impl Workloads {
         true
     }
 
-    /// Every endpoint with the interface that it asks for, and whether it has it.
+    /// Returns each endpoint with the interface that it claims, and whether it owns it.
     pub(crate) fn iter(&self) -> impl Iterator<Item = WorkloadView<'_>> {
         self.endpoints.iter().map(|(id, endpoint)| {
             let interface = endpoint.interface.as_ref().ok().copied();
@@ -169,7 +169,7 @@ impl Workloads {
         })
     }
 
-    /// What endpoints ask for that takes chains, where programs enforce policy.
+    /// Returns a problem for each field that requires chains, where eBPF programs enforce policy.
     pub(crate) fn without_effect(&self) -> impl Iterator<Item = DataplaneProblem> {
         let limits = |state: &WorkloadEndpointState| {
             let Some(qos) = qos_of(state) else { return Vec::new() };
@@ -214,7 +214,7 @@ impl Workloads {
     }
 }
 
-/// An endpoint and whether it has the interface that it asks for.
+/// An endpoint, and whether it owns the interface that it claims.
 pub(crate) struct WorkloadView<'a> {
     pub(crate) id: &'a WorkloadEndpointId,
     pub(crate) state: &'a WorkloadEndpointState,
@@ -222,7 +222,7 @@ pub(crate) struct WorkloadView<'a> {
     pub(crate) has_it: bool,
 }
 
-/// The chains of the endpoint that has an interface.
+/// Renders the chains of the endpoint that owns an interface.
 fn render(
     renderer: &Renderer,
     interface: InterfaceName,
@@ -239,7 +239,7 @@ fn qos_of(state: &WorkloadEndpointState) -> Option<&QosControls> {
 
 fn interface_of(name: Option<InterfaceName>) -> Result<InterfaceName, EndpointProblem> {
     let name = name.ok_or(EndpointProblem::NoInterface)?;
-    // What the kernel itself would not take for a name, and the two directories next to the interfaces' own.
+    // Names that the kernel refuses, and the two directories beside those of interfaces.
     if matches!(name.as_str(), "." | ".." | "all" | "default") {
         Err(EndpointProblem::BadInterface(name))
     } else {

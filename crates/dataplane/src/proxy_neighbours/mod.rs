@@ -1,9 +1,11 @@
-//! Addresses of pods and load balancers that lie in a subnet of the node: others there ask for them by ARP or neighbour
-//! discovery, and the node answers (`felix/dataplane/linux/proxy_neigh_mgr.go`).
+//! Addresses of pods and load balancers in a subnet of the node. Other hosts of the subnet send ARP
+//! or neighbour discovery requests for them, and the node answers
+//! (`felix/dataplane/linux/proxy_neigh_mgr.go`).
 //!
-//! Only addresses of pools without encapsulation count, as nobody asks for others. Each node answers for its own pods; for
-//! an address of a load balancer the one that [`NodeRing`] says. The kernel knows nothing of this: whoever implements
-//! [`Kernel`] answers, and so nothing is left behind when it ends.
+//! Only addresses of pools without encapsulation count: hosts do not send requests for others. Each
+//! node answers for its own pods. For an address of a load balancer, the node that [`NodeRing`]
+//! chooses answers. The kernel is not configured for this: the implementation of [`Kernel`]
+//! answers, so nothing is left behind when the process ends.
 
 mod ring;
 
@@ -27,14 +29,14 @@ use crate::neighbour::{ProxyNeighbour, ProxyNeighbourChange};
 use crate::report::DataplaneProblem;
 use ring::NodeRing;
 
-/// Services of this type have addresses to answer for.
+/// Type of the services that have addresses to answer for.
 const LOAD_BALANCER: &str = "LoadBalancer";
 
-/// Why an address is to be answered for.
+/// Reasons to answer for an address.
 #[derive(Debug, Default)]
 struct Users {
     pods: usize,
-    /// For each way in which services write it, how many do.
+    /// Number of services for each spelling of the address.
     services: BTreeMap<Arc<str>, usize>,
 }
 
@@ -45,7 +47,7 @@ struct Subnets {
     nets: BTreeSet<Cidr>,
 }
 
-/// What is answered for in one family.
+/// Proxied addresses of one family.
 #[derive(Debug)]
 pub(crate) struct ProxyNeighbours {
     family: Family,
@@ -62,9 +64,9 @@ pub(crate) struct ProxyNeighbours {
     subnets: BTreeMap<InterfaceName, Subnets>,
     /// Interfaces whose subnets may have changed.
     unread: BTreeSet<InterfaceName>,
-    /// Addresses that it has to be decided about again.
+    /// Addresses whose interfaces have to be determined again.
     dirty: BTreeSet<IpAddr>,
-    /// Where addresses are to be answered for, by index.
+    /// Indices of the interfaces on which the node should answer for each address.
     placed: BTreeMap<IpAddr, BTreeSet<u32>>,
     entries: Delta<ProxyNeighbour, ()>,
     unannounced: BTreeSet<ProxyNeighbour>,
@@ -74,7 +76,7 @@ pub(crate) struct ProxyNeighbours {
 }
 
 impl ProxyNeighbours {
-    /// `None` where nothing is answered for.
+    /// Returns `None` if local reachability is disabled.
     pub(crate) fn new(family: Family, config: &DataplaneConfig) -> Option<Self> {
         let LocalReachabilityConfig { announce_interval } = *config.local_reachability.as_ref()?;
         Some(Self {
@@ -105,7 +107,7 @@ impl ProxyNeighbours {
     }
 
     pub(crate) fn on_workload(&mut self, id: &WorkloadEndpointId, state: Option<&WorkloadEndpointState>) {
-        // The node that a virtual machine moves to answers.
+        // The target node of a live migration answers.
         let role = |state: &WorkloadEndpointState| state.computed.as_ref()?.live_migration_role;
         let counts = state.filter(|state| role(state) != Some(LiveMigrationRole::Source));
         let nets = counts.into_iter().flat_map(|state| state.endpoint.nets());
@@ -127,7 +129,8 @@ impl ProxyNeighbours {
     pub(crate) fn on_service(&mut self, name: &NamespacedName, service: Option<&Service>) {
         let family = self.family;
         let service = service.filter(|service| &*service.service_type == LOAD_BALANCER);
-        // Felix answers for `spec.loadBalancerIP` as well, which is a wish of the service's author.
+        // Felix answers for `spec.loadBalancerIP` as well, which is only a request by the service's
+        // author.
         let texts = service.into_iter().flat_map(|service| service.load_balancer_ingress_ips.iter().cloned());
         let new: BTreeSet<Arc<str>> = texts.filter(|text| parse(text, family).is_some()).collect();
         let old = match new.is_empty() {
@@ -188,14 +191,14 @@ impl ProxyNeighbours {
         }
     }
 
-    /// The state or the addresses of an interface may have changed.
+    /// Notes that the state or the addresses of an interface may have changed.
     pub(crate) fn on_link(&mut self, name: InterfaceName) {
         if !is_workload(&self.workload_prefixes, name) {
             self.unread.insert(name);
         }
     }
 
-    /// Has it decided again about the addresses of a network.
+    /// Marks all addresses of a network as dirty.
     fn mark(&mut self, net: Cidr) {
         let range = net.masked().address()..=net.last_host().address();
         self.dirty.extend(self.users.range(range).map(|(address, _)| *address));
@@ -203,7 +206,8 @@ impl ProxyNeighbours {
 
     fn read_subnets(&mut self, kernel: &mut dyn Links, links: &KnownLinks, problems: &mut Vec<DataplaneProblem>) {
         for name in std::mem::take(&mut self.unread) {
-            // Of some interfaces nothing is told but that they are there (`InterfaceExclude`).
+            // Interfaces without known addresses include those that are reported by name only
+            // (`InterfaceExclude`).
             let link = links.get(name).filter(|link| link.is_up && !links.addresses_of(name).is_empty());
             let nets = link.map_or(Ok(Vec::new()), |link| kernel.addresses(link.index, self.family));
             let nets: BTreeSet<Cidr> = match nets {
@@ -230,7 +234,7 @@ impl ProxyNeighbours {
         }
     }
 
-    /// Decides about all addresses that something changed for.
+    /// Determines the interfaces of all dirty addresses.
     fn place_all(&mut self) {
         if std::mem::take(&mut self.nodes_changed) {
             let of_services = self.users.iter().filter(|(_, users)| !users.services.is_empty());
@@ -252,7 +256,7 @@ impl ProxyNeighbours {
         }
     }
 
-    /// The interfaces on which an address is to be answered for.
+    /// Returns the interfaces on which the node should answer for an address.
     fn interfaces_for(&mut self, address: IpAddr) -> BTreeSet<u32> {
         let Self { users, pools, subnets, nodes, hostname, .. } = self;
         let Some(users) = users.get(&address) else { return BTreeSet::new() };
@@ -268,7 +272,7 @@ impl ProxyNeighbours {
         }
     }
 
-    /// When something has to be done although nothing changes.
+    /// Returns the time until the next retry, check or announcement.
     pub(crate) fn next(&self, now: Duration, retry: Duration) -> Option<Duration> {
         if self.has_failed {
             return Some(retry);
@@ -281,8 +285,8 @@ impl ProxyNeighbours {
         announce.into_iter().chain(check).min().map(|at| at.saturating_sub(now))
     }
 
-    /// Has exactly what is wanted answered for, and announces it when it is new and when it is time. Whether all of that is
-    /// still done is looked at every `check`.
+    /// Answers for exactly the desired addresses. Announces each when it is new, and all of them
+    /// once per announcement interval. Compares with the kernel's list every `check`.
     pub(crate) fn apply(
         &mut self,
         kernel: &mut dyn Kernel,
@@ -369,14 +373,14 @@ impl ProxyNeighbours {
 
     fn note_failure(&mut self, neighbour: ProxyNeighbour, error: KernelError, problems: &mut Vec<DataplaneProblem>) {
         self.has_failed = true;
-        // A missing interface: the news will come.
+        // The interface is missing or down; a link event follows.
         if !matches!(error, KernelError::NotFound | KernelError::LinkDown) {
             problems.push(DataplaneProblem::ProxyNeighbour { neighbour, error });
         }
     }
 }
 
-/// The address of a family that a text stands for.
+/// Parses an address; `None` if it is invalid or of another family.
 fn parse(text: &str, family: Family) -> Option<IpAddr> {
     parse_address(text).filter(|address| Family::of(*address) == family)
 }

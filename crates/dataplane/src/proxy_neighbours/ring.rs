@@ -1,15 +1,15 @@
-//! Which node answers for an address of a load balancer: nodes on a ring of hashes, the same on every node
-//! (`lib/datastructures/hashring` of the original).
+//! Choice of the node that answers for an address of a load balancer: a consistent hash ring, which
+//! is the same on every node (Calico's `lib/datastructures/hashring`).
 
 use std::collections::BTreeSet;
 
 use tortie_model::Hostname;
 use twox_hash::XxHash3_64;
 
-/// How often each node is on the ring.
+/// Number of points of each node on the ring.
 const POINTS: u32 = 100;
 
-/// The nodes that may answer. The ring is not made before somebody asks.
+/// Nodes that may answer. The ring is built on first use.
 #[derive(Debug, Default)]
 pub(super) struct NodeRing {
     nodes: BTreeSet<Hostname>,
@@ -17,7 +17,7 @@ pub(super) struct NodeRing {
 }
 
 impl NodeRing {
-    /// Returns whether the node was not there.
+    /// Adds a node. Returns whether it is new.
     pub(super) fn insert(&mut self, node: &Hostname) -> bool {
         let is_new = self.nodes.insert(node.clone());
         if let Some(points) = self.points.as_mut().filter(|_| is_new) {
@@ -26,7 +26,7 @@ impl NodeRing {
         is_new
     }
 
-    /// Returns whether the node was there.
+    /// Removes a node. Returns whether it was present.
     pub(super) fn remove(&mut self, node: &Hostname) -> bool {
         let was_there = self.nodes.remove(node);
         if let Some(points) = self.points.as_mut().filter(|_| was_there) {
@@ -37,7 +37,7 @@ impl NodeRing {
         was_there
     }
 
-    /// The node that answers for an address that is written like this; `None` if there are no nodes.
+    /// Returns the node that answers for an address, given its spelling; `None` without nodes.
     pub(super) fn owner(&mut self, address: &str) -> Option<&Hostname> {
         let Self { nodes, points } = self;
         let points = points.get_or_insert_with(|| nodes.iter().flat_map(points_of).collect());
@@ -62,13 +62,14 @@ fn point(name: &str, number: u32) -> u64 {
 mod tests {
     use super::*;
 
-    /// Found by sorting all points, hashed with the reference implementation.
+    /// The expected values come from a sort of all points, hashed with the reference implementation
+    /// of xxHash.
     #[test]
     fn nodes_agree_with_the_original_on_who_answers() {
         let long = "x".repeat(253);
         let mut ring = NodeRing::default();
         let others = ["ip-10-0-17-4.eu-central-1.compute.internal", long.as_str()];
-        // Half of them before the ring is made, and some that leave again.
+        // Some nodes join before the ring is built, the others after, and two leave again.
         for name in ["node-0", "node-1", "gone-1", "node-2"] {
             assert!(ring.insert(&name.into()));
         }

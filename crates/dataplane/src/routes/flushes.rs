@@ -1,4 +1,4 @@
-//! Connections that are to be forgotten, and what became of the attempts.
+//! Pending deletions of conntrack entries, and the results of attempts.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,13 +12,13 @@ use crate::kernel_error::KernelError;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(60);
 
-/// Addresses whose connections are still to be forgotten. Each is marked in the kernel until they are, for the process
-/// that comes after this one.
+/// Addresses whose conntrack entries are still to be deleted. Each is marked in the kernel until
+/// then, for a successor of this process.
 #[derive(Debug, Default)]
 pub(super) struct Flushes {
-    /// Nothing is ever to be forgotten.
+    /// No entries are ever deleted.
     is_none: bool,
-    /// `None` for those that were not tried yet.
+    /// Last failure of each address; `None` before the first attempt.
     wanted: BTreeMap<IpAddr, Option<Failure>>,
     has_read_marks: bool,
 }
@@ -31,12 +31,12 @@ struct Failure {
 }
 
 impl Flushes {
-    /// For routes that nobody's connections depend on.
+    /// Returns an instance that never deletes entries, for routes that no connections depend on.
     pub(super) fn none() -> Self {
         Self { is_none: true, ..Self::default() }
     }
 
-    /// Learns, once, what earlier processes left to be done.
+    /// Reads, once, the marks that earlier processes left.
     pub(super) fn read_marks(&mut self, family: Family, kernel: &mut dyn Conntrack) -> Result<(), KernelError> {
         if !self.has_read_marks && !self.is_none {
             for address in kernel.marked_flushes(family)? {
@@ -47,19 +47,21 @@ impl Flushes {
         Ok(())
     }
 
-    /// To be called before the route to the address is taken away: who finds neither route nor mark gives the address out.
+    /// Queues the deletion of an address's conntrack entries. Call it before the route to the
+    /// address is removed: a successor that finds neither route nor mark assigns the address
+    /// without a deletion.
     pub(super) fn want(&mut self, address: IpAddr, kernel: &mut dyn Conntrack) {
         if self.is_none || self.wanted.contains_key(&address) {
             return;
         }
-        // Only a successor would miss the mark; that the connections go does not depend on it.
+        // Only a successor needs the mark; this process deletes the entries without it.
         let failure = kernel.mark_flush(address, true).err();
         let failure = failure.map(|error| Failure { error, attempts: 0, retry_at: Duration::ZERO });
         self.wanted.insert(address, failure);
     }
 
-    /// Returns whether nothing of the address is left to be forgotten. What failed rests for a while before it is tried
-    /// again.
+    /// Tries to delete the conntrack entries of an address. Returns whether none are left to
+    /// delete. After a failure, the next attempt waits 1 s to 60 s.
     pub(super) fn run(&mut self, address: IpAddr, kernel: &mut dyn Conntrack) -> bool {
         let Some(failure) = self.wanted.get_mut(&address) else { return true };
         let attempts = failure.as_ref().map_or(0, |failure| failure.attempts);
@@ -86,12 +88,12 @@ impl Flushes {
         }
     }
 
-    /// What failed, and why.
+    /// Returns the addresses whose last attempt failed, with the error.
     pub(super) fn failed(&self) -> impl Iterator<Item = (IpAddr, &KernelError)> {
         self.wanted.iter().filter_map(|(address, failure)| Some((*address, &failure.as_ref()?.error)))
     }
 
-    /// When something is to be tried again.
+    /// Returns the time of the next retry.
     pub(super) fn next(&self) -> Option<Duration> {
         self.wanted.values().flatten().map(|failure| failure.retry_at).min()
     }

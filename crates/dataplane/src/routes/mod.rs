@@ -1,4 +1,5 @@
-//! The routes of a table, as desired by all their writers and as observed (`felix/routetable`).
+//! The routes of a table: desired by several writers, and observed in the kernel
+//! (`felix/routetable`).
 
 mod flushes;
 mod ownership;
@@ -25,9 +26,10 @@ pub(crate) use ownership::Ownership;
 use slots::Slots;
 pub(crate) use slots::{RouteClass, Slot};
 
-/// How many changes go to the kernel at once. Its answers must fit into the receive buffer of a socket.
+/// Maximum number of changes in one request. The kernel's answers must fit into the receive buffer
+/// of the socket.
 pub(crate) const BATCH: usize = 128;
-/// The kernel takes no metric for this one, with IPv6.
+/// Metric that the kernel uses for IPv6 routes without one.
 pub(crate) const DEFAULT_METRIC_V6: u32 = 1024;
 
 /// The routes of one family in one table.
@@ -37,20 +39,20 @@ pub(crate) struct RouteTable {
     table: RouteTableIndex,
     config: RoutesConfig,
     slots: Slots,
-    /// Keys and interfaces for which the route has to be found again.
+    /// Keys and interfaces whose winning route has to be chosen again.
     dirty: BTreeSet<RouteKey>,
     dirty_interfaces: BTreeSet<InterfaceName>,
     has_seen_links: bool,
     routes: Delta<RouteKey, RouteTarget>,
-    /// Observed routes whose key is taken by another.
+    /// Observed routes whose key another observed route has.
     duplicates: Vec<Route>,
-    /// What each single address was last routed to, to know when it changes hands.
+    /// Last target of each single address, to detect a change of its owner.
     holders: BTreeMap<IpAddr, Holder>,
-    /// Addresses that somebody has ceased to want.
+    /// Addresses whose route a writer has withdrawn.
     released: BTreeSet<IpAddr>,
-    /// Addresses whose old connections are still to be forgotten.
+    /// Addresses whose old conntrack entries are still to be deleted.
     flushes: Flushes,
-    /// When each workload interface was first seen; `None` once a route was wanted there.
+    /// Time at which each workload interface was first seen; `None` once a route was desired there.
     first_seen: BTreeMap<u32, Option<Duration>>,
     last_read: Option<Duration>,
     must_read: bool,
@@ -60,21 +62,22 @@ pub(crate) struct RouteTable {
     changes: u64,
 }
 
-/// What a single address is routed to.
+/// Target of a single address.
 #[derive(Clone, Copy, Debug)]
 struct Holder {
     interface: u32,
-    /// Another node has it, whichever way that is reached.
+    /// Another node has it, by whichever interface that node is reached.
     is_remote: bool,
 }
 
 impl RouteTable {
-    /// The main table.
+    /// Returns the main table.
     pub(crate) fn new(family: Family, config: RoutesConfig) -> Self {
         Self::of(RouteTableIndex::MAIN, family, config, Flushes::default())
     }
 
-    /// A table of our own, that only rules lead to. Whoever has an address, connections are none of its business.
+    /// Returns a dedicated table, to which only routing rules lead. It never deletes conntrack
+    /// entries, whichever endpoint has an address.
     pub(crate) fn own(table: RouteTableIndex, family: Family, config: RoutesConfig) -> Self {
         Self::of(table, family, config, Flushes::none())
     }
@@ -106,14 +109,15 @@ impl RouteTable {
         self.family
     }
 
-    /// The kernel has no routes.
+    /// Drops pending work, because the kernel has no routes.
     pub(crate) fn leave(&mut self) {
         self.dirty.clear();
         self.dirty_interfaces.clear();
         self.released.clear();
     }
 
-    /// Wants exactly these destinations to be reached by a workload's interface; those of the other family are left out.
+    /// Sets the destinations of a workload's interface to exactly these; those of the other family
+    /// are ignored.
     pub(crate) fn set(
         &mut self,
         interface: InterfaceName,
@@ -147,7 +151,7 @@ impl RouteTable {
         }
     }
 
-    /// Wants a route in a slot, or none any more. The interface is the slot's.
+    /// Sets or removes the route of a key in a slot. Its interface is the slot's.
     pub(crate) fn set_route(&mut self, slot: &Slot, key: RouteKey, target: Option<RouteTarget>) {
         if !self.config.enabled {
             return;
@@ -161,23 +165,24 @@ impl RouteTable {
         }
     }
 
-    /// An interface came, went, or changed its state: the kernel may have dropped its routes.
+    /// Notes that an interface appeared, disappeared or changed its state: the kernel may have
+    /// dropped its routes.
     pub(crate) fn on_link(&mut self, interface: InterfaceName) {
         self.dirty_interfaces.insert(interface);
     }
 
-    /// The number of routes wanted.
+    /// Returns the number of desired routes.
     pub(crate) fn len(&self) -> usize {
         self.routes.desired_len()
     }
 
-    /// The number of routes made and removed so far.
+    /// Returns the number of routes added and removed so far.
     pub(crate) const fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Brings the kernel's table to what is wanted, but for routes to the interfaces in `held`, which stay as they are or
-    /// go.
+    /// Brings the kernel's table to the desired state. Routes to the interfaces in `held` may be
+    /// removed, but are neither added nor changed.
     pub(crate) fn apply(
         &mut self,
         kernel: &mut dyn Routing,
@@ -210,7 +215,8 @@ impl RouteTable {
         self.retry_at = failed.then_some(now);
     }
 
-    /// When something has to be done although nothing changes.
+    /// Returns the time until the next refresh, retry, end of a grace period, or deletion of
+    /// conntrack entries.
     pub(crate) fn next(&self, now: Duration, retry_interval: Duration, ownership: &Ownership<'_>) -> Option<Duration> {
         if !self.config.enabled {
             return None;
@@ -242,7 +248,7 @@ impl RouteTable {
         }
     }
 
-    /// Finds the route of each key that may have a new one.
+    /// Chooses the winning route of each dirty key.
     fn resolve(&mut self, links: &KnownLinks) {
         for key in std::mem::take(&mut self.dirty) {
             let new = self.slots.winner(&key, links);
@@ -257,21 +263,22 @@ impl RouteTable {
         }
     }
 
-    /// Whether it is time to look at the kernel again although nothing changed.
+    /// Reports whether the refresh interval has passed.
     pub(crate) fn is_refresh_due(&self, now: Duration) -> bool {
         let refresh = self.config.refresh_interval.zip(self.last_read);
         refresh.is_some_and(|(interval, last)| now >= last + interval)
     }
 
-    /// Routes of ours that are not wanted.
+    /// Returns the observed routes that are ours and not desired.
     fn unexpected(&self, ownership: &Ownership<'_>) -> impl Iterator<Item = Route> {
         let removals = self.routes.pending_removals();
         let removals = removals.map(|(key, target)| Route { key: *key, target: target.clone() });
         removals.chain(self.duplicates.iter().cloned()).filter(|route| ownership.is_ours(route))
     }
 
-    /// Until when routes of an interface that are not wanted are left alone, if they still are. The endpoint of a new
-    /// interface may not be known yet; once some route was wanted there, it is.
+    /// Returns the end of the grace period of an interface, if it is in the future. Until then,
+    /// unexpected routes there are left alone: the endpoint of a new interface may not be known
+    /// yet. The period ends early once a route was desired there.
     fn grace_end(&self, interface: u32, now: Duration) -> Option<Duration> {
         let end = (*self.first_seen.get(&interface)?)? + self.config.grace_period;
         (end > now).then_some(end)
@@ -298,8 +305,8 @@ impl RouteTable {
         self.remove_all(unexpected, kernel, problems);
     }
 
-    /// Removes routes that others have taken the place of, once these are there: while the metric of a route changes there
-    /// is no moment without one.
+    /// Removes replaced routes once their replacements exist: while the metric of a route changes,
+    /// there is no moment without a route.
     fn remove_replaced(
         &mut self,
         kernel: &mut dyn Routing,
@@ -314,8 +321,8 @@ impl RouteTable {
         }
     }
 
-    /// The route that is wanted in the place of one that is not: to the same destination by the same interface, with
-    /// another metric.
+    /// Returns the desired replacement of an unexpected route: to the same destination by the same
+    /// interface, with another metric.
     fn replacement(&self, route: &Route) -> Option<&RouteKey> {
         route.target.interface?;
         let leads_there = |key: &&RouteKey| {
@@ -336,12 +343,13 @@ impl RouteTable {
         }
     }
 
-    /// Whether it is a single address that nobody wants.
+    /// Reports whether the destination is a single address that no slot claims.
     fn is_free(&self, destination: Cidr) -> bool {
         destination.is_host() && !self.slots.wants(destination)
     }
 
-    /// Addresses that nobody wants any more, whether or not the kernel had dropped the route already.
+    /// Queues the deletion of conntrack entries for addresses that no slot claims any more, even if
+    /// the kernel has dropped the route already.
     fn release_holders(&mut self, kernel: &mut dyn Routing) {
         for address in std::mem::take(&mut self.released) {
             if self.is_free(Cidr::host(address)) && self.holders.remove(&address).is_some() {
@@ -393,7 +401,8 @@ impl RouteTable {
         self.replace(writes, kernel, ownership, problems);
     }
 
-    /// Whether the old route goes although the new one has to wait: nobody who still wants the destination has it.
+    /// Reports whether to delete the old route although the new one is held: no slot of the old
+    /// interface claims the destination any more.
     fn goes_already(&self, route: &Route, old: &Route, ownership: &Ownership<'_>) -> bool {
         if old.target.interface == route.target.interface || !ownership.is_ours(old) {
             return false;
@@ -402,8 +411,10 @@ impl RouteTable {
         !holder.is_some_and(|holder| self.slots.interfaces_to(route.key.destination).any(|name| name == holder))
     }
 
-    /// An address that moves to another workload must not take the old one's connections along: its old route goes, then
-    /// the connections, then the new route comes. Between other nodes it may be the same workload, reached another way.
+    /// Reports whether an address moves to another workload. It must not inherit the old one's
+    /// connections: the old route is deleted first, then the conntrack entries, and then the new
+    /// route is added. Between other nodes it may be the same workload, reached by another
+    /// interface.
     fn is_move(&self, route: &Route, old: &Route, ownership: &Ownership<'_>) -> bool {
         let is_remote = |target: &RouteTarget| !ownership.leads_to_workload(target);
         route.key.destination.is_host()
@@ -411,7 +422,8 @@ impl RouteTable {
             && !(is_remote(&old.target) && is_remote(&route.target))
     }
 
-    /// Whether nothing is left of the connections of whoever had the address before.
+    /// Reports whether no conntrack entries of the address's previous owner are left, after an
+    /// attempt to delete them.
     fn is_clean(&mut self, route: &Route, kernel: &mut dyn Routing, ownership: &Ownership<'_>) -> bool {
         if !route.key.destination.is_host() {
             return true;
@@ -444,7 +456,7 @@ impl RouteTable {
         }
     }
 
-    /// Returns those that are gone.
+    /// Deletes routes, and returns those that no longer exist.
     fn delete(
         &mut self,
         routes: Vec<Route>,
@@ -455,7 +467,8 @@ impl RouteTable {
         self.change(&changes, kernel, problems)
     }
 
-    /// Addresses whose connections could not be forgotten, and the interface that waits for each.
+    /// Returns the addresses whose conntrack entries could not be deleted, and the interface that
+    /// waits for each.
     pub(crate) fn failed_flushes(&self) -> impl Iterator<Item = (IpAddr, Option<InterfaceName>, &KernelError)> {
         self.flushes.failed().map(|(address, error)| {
             let waiting = self.slots.interfaces_to(Cidr::host(address)).next();
@@ -463,13 +476,14 @@ impl RouteTable {
         })
     }
 
-    /// Whether the interface wants an address that nobody is given until connections are forgotten.
+    /// Reports whether the interface waits for an address whose conntrack entries could not be
+    /// deleted.
     pub(crate) fn awaits_flush(&self, interface: InterfaceName) -> bool {
         let wants = |address| self.slots.interfaces_to(Cidr::host(address)).any(|name| name == interface);
         self.flushes.failed().any(|(address, _)| wants(address))
     }
 
-    /// Returns the routes for which the kernel is as the change wants it.
+    /// Makes changes, and returns the routes of those that are in effect.
     fn change(
         &mut self,
         changes: &[RouteChange],
@@ -490,7 +504,7 @@ impl RouteTable {
                         done.push(change.route().clone());
                     }
                     (Err(KernelError::NotFound), RouteChange::Delete(route)) => done.push(route.clone()),
-                    // The interface changed faster than we are told; the news will come.
+                    // The interface changed before its link event arrived; the event follows.
                     (Err(KernelError::NotFound | KernelError::LinkDown), _) => self.must_read = true,
                     (Err(error), _) => {
                         self.must_read = true;
@@ -503,8 +517,9 @@ impl RouteTable {
     }
 }
 
-/// Whether the kernel refuses the new route as long as the old one is there: with IPv6 a gateway on the link must not be
-/// reached by another interface, and many a tunnel ends within the network that it leads to.
+/// Reports whether the kernel refuses the new route while the old one exists. With IPv6, an on-link
+/// gateway must not be reached by another interface, and many tunnels end within the network that
+/// they lead to.
 fn is_in_the_way(route: &Route, old: &Route) -> bool {
     let destination = route.key.destination;
     let ends_within = route.target.gateway.is_some_and(|gateway| destination.contains(gateway));
@@ -512,7 +527,7 @@ fn is_in_the_way(route: &Route, old: &Route) -> bool {
     destination.family() == Family::V6 && route.target.on_link && ends_within && is_elsewhere
 }
 
-/// Protocols by which Felix's routes are known wherever they lead.
+/// Returns the protocol that marks a route as Felix's, whatever interface it has.
 pub(crate) fn exclusive_protocol(configured: RouteProtocol) -> RouteProtocol {
     if configured == RouteProtocol::BOOT { RouteProtocol::CALICO } else { configured }
 }

@@ -1,4 +1,5 @@
-//! Which routes may be removed (`felix/routetable/ownershippol/main_route_table_policy.go`).
+//! Ownership of routes, and thereby permission to remove them
+//! (`felix/routetable/ownershippol/main_route_table_policy.go`).
 
 use std::net::IpAddr;
 
@@ -11,15 +12,17 @@ use crate::links::{KnownLinks, is_workload};
 use crate::route::{Route, RouteKind, RouteProtocol, RouteTarget};
 use crate::routes::exclusive_protocol;
 
-/// Tells our routes from those of others.
+/// Criteria that distinguish our routes from those of others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ownership<'a> {
     pub(crate) links: &'a KnownLinks,
     pub(crate) workload_prefixes: &'a [InterfaceName],
     pub(crate) config: &'a RoutesConfig,
-    /// Families in which workloads may speak BGP with BIRD on this node, so that its routes lead to them.
+    /// Families (IPv4, IPv6) in which workloads may have BGP sessions with BIRD on this node, so
+    /// that BIRD's routes lead to them.
     pub(crate) bgp_peers: [bool; 2],
-    /// In a table of our own, the device whose routes are ours, whoever made them, besides those that lead nowhere.
+    /// In a dedicated table: the device whose routes are ours, whichever process made them, besides
+    /// routes without an interface that drop or throw packets.
     pub(crate) device: Option<InterfaceName>,
 }
 
@@ -32,17 +35,17 @@ impl Ownership<'_> {
         target.interface.and_then(|index| self.links.name(index))
     }
 
-    /// Whether packets leave by a workload interface.
+    /// Reports whether packets leave by a workload interface.
     pub(crate) fn leads_to_workload(&self, target: &RouteTarget) -> bool {
         self.interface(target).is_some_and(|name| self.is_workload(name))
     }
 
-    /// Whether the route may be or become ours, whatever the desired state is.
+    /// Reports whether the route is or may become ours, whatever the desired state is.
     pub(crate) fn concerns(&self, route: &Route) -> bool {
         self.leads_to_workload(&route.target) || self.is_ours(route)
     }
 
-    /// Whether the route may be removed if it is not wanted.
+    /// Reports whether the route may be removed if it is not desired.
     pub(crate) fn is_ours(&self, route: &Route) -> bool {
         let protocol = route.target.protocol;
         if is_link_local(route) {
@@ -69,7 +72,7 @@ impl Ownership<'_> {
             return self.config.remove_external || protocol == self.config.protocol;
         }
         match interface.as_str() {
-            // The kernel makes some for the device's own addresses.
+            // The kernel adds routes for the device's own addresses.
             device::VXLAN_V4 | device::VXLAN_V6 | device::BPF_IN => protocol != RouteProtocol::KERNEL,
             // BIRD leaves its routes behind when it ends.
             device::IPIP => protocol == RouteProtocol::BIRD && self.config.program_ipip,
@@ -78,7 +81,7 @@ impl Ownership<'_> {
     }
 }
 
-/// The kernel makes these itself, on every IPv6 interface.
+/// Reports whether a route is one of those that the kernel adds to every IPv6 interface.
 fn is_link_local(route: &Route) -> bool {
     match route.key.destination.address() {
         IpAddr::V4(_) => false,

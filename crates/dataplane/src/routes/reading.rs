@@ -1,4 +1,4 @@
-//! What the kernel has: all routes, or those of interfaces that changed.
+//! Reading of the kernel's routes: all of them, or those of changed interfaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl RouteTable {
         };
         let mut observed: BTreeMap<RouteKey, RouteTarget> = BTreeMap::new();
         self.duplicates.clear();
-        // Tables may be large, and most of it is none of our business.
+        // Tables may be large, and most of their routes do not concern us.
         let listed: Vec<Route> = listed.into_iter().filter(|route| self.matters(route, ownership)).collect();
         for Route { key, target } in listed {
             let wanted = self.routes.desired(&key) == Some(&target);
@@ -57,8 +57,8 @@ impl RouteTable {
         true
     }
 
-    /// Reads the routes of interfaces that changed: the kernel has dropped some of these, and no others. Returns whether
-    /// that succeeded.
+    /// Reads the routes of changed interfaces: the kernel may have dropped some of these, and no
+    /// others. Returns whether that succeeded.
     pub(super) fn read_interfaces(
         &mut self,
         kernel: &mut dyn Routing,
@@ -80,7 +80,8 @@ impl RouteTable {
         true
     }
 
-    /// The interface has these routes, by this index; none if it is gone.
+    /// Notes that the interface has exactly these routes, under this index; none if the interface
+    /// is gone.
     fn observe_interface(
         &mut self,
         name: InterfaceName,
@@ -93,7 +94,8 @@ impl RouteTable {
             let of = target.interface;
             of.is_some_and(|of| Some(of) == index || ownership.links.name(of).is_none())
         };
-        // What is observed and neither wanted of this interface nor about to change is of others.
+        // An observed route that is not pending equals its desired route. So each observed route of
+        // this interface is desired there, or pending.
         let pending = self.routes.pending_writes().map(|(key, _)| *key);
         let pending = pending.chain(self.routes.pending_removals().map(|(key, _)| *key));
         let is_affected = |key: &RouteKey| self.routes.observed(key).is_some_and(is_outdated);
@@ -116,7 +118,7 @@ impl RouteTable {
         }
     }
 
-    /// The kernel has this route besides those that are known.
+    /// Adds a route to the observed ones.
     fn observe(&mut self, route: Route) {
         let Some(first) = self.routes.observed(&route.key) else {
             self.routes.observe(route.key, route.target);
@@ -138,7 +140,8 @@ impl RouteTable {
         self.routes.desired(&route.key).is_some() || ownership.concerns(route)
     }
 
-    /// Who has the address of a route that is as wanted: what is in sync after a restart was so before.
+    /// Returns the holder of the address of a route that is as desired: a route that is in sync
+    /// after a restart was in sync before.
     fn holder_of(&self, key: &RouteKey, target: &RouteTarget, ownership: &Ownership<'_>) -> Option<Holder> {
         let interface = target.interface.filter(|_| key.destination.is_host())?;
         let is_remote = !ownership.leads_to_workload(target);

@@ -1,4 +1,4 @@
-//! Who wants which route, and who gets it.
+//! Claims of the writers on routes, and the choice among conflicting claims.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,12 +8,13 @@ use tortie_model::{Cidr, InterfaceName};
 use crate::links::KnownLinks;
 use crate::route::{RouteKey, RouteTarget};
 
-/// Who wants a route. Of several that want the same the first in this order has it (`felix/routetable/defs.go`).
+/// Writer of a route. Among several claims on one key, the first class in this order wins
+/// (`felix/routetable/defs.go`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RouteClass {
     /// To a workload of this node.
     LocalWorkload,
-    /// Through an encrypted tunnel, or around it.
+    /// Through an encrypted tunnel, or bypassing it.
     Wireguard,
     /// To another node of this subnet, for a pool with VXLAN.
     VxlanSameSubnet,
@@ -25,11 +26,11 @@ pub(crate) enum RouteClass {
     IpipTunnel,
     /// To another node, for a pool without encapsulation.
     NoEncap,
-    /// To addresses of this node that no workload has, of a pool with VXLAN.
+    /// To unassigned addresses of this node's IPAM blocks, of a pool with VXLAN.
     BlackholeVxlan,
-    /// The same with IP-in-IP.
+    /// To unassigned addresses of this node's IPAM blocks, of a pool with IP-in-IP.
     BlackholeIpip,
-    /// The same without encapsulation.
+    /// To unassigned addresses of this node's IPAM blocks, of a pool without encapsulation.
     BlackholeNoEncap,
 }
 
@@ -40,7 +41,8 @@ pub(crate) struct Slot {
     pub(crate) interface: Option<InterfaceName>,
 }
 
-/// What all writers want. Targets have no interface yet: that is the slot's, as soon as it exists.
+/// Claims of all writers. Their targets have no interface index: the slot's interface provides it
+/// once it exists.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     slots: BTreeMap<Slot, BTreeSet<RouteKey>>,
@@ -49,7 +51,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// The slot wants this route for the key, or none any more. Returns whether that is new.
+    /// Sets or removes the slot's claim on a key. Returns whether the claim changed.
     pub(super) fn set(&mut self, slot: &Slot, key: RouteKey, target: Option<RouteTarget>) -> bool {
         let claims = self.claims.entry(key).or_default();
         let at = claims.iter().position(|(other, _)| other == slot);
@@ -97,39 +99,40 @@ impl Slots {
         }
     }
 
-    /// What a slot wants.
+    /// Returns the keys that a slot claims.
     pub(super) fn keys(&self, slot: &Slot) -> impl Iterator<Item = RouteKey> {
         self.slots.get(slot).into_iter().flatten().copied()
     }
 
-    /// Whether any slot is of the interface.
+    /// Reports whether any slot has the interface.
     pub(super) fn uses(&self, interface: InterfaceName) -> bool {
         self.by_interface.contains_key(&interface)
     }
 
-    /// What the slots of an interface want.
+    /// Returns the keys that the slots of an interface claim.
     pub(super) fn keys_of_interface(&self, interface: InterfaceName) -> impl Iterator<Item = RouteKey> {
         self.by_interface.get(&interface).into_iter().flatten().flat_map(|slot| self.keys(slot))
     }
 
-    /// Whether anybody wants a route to the destination.
+    /// Reports whether any slot claims a route to the destination.
     pub(super) fn wants(&self, destination: Cidr) -> bool {
         self.claims.range(keys_to(destination)).next().is_some()
     }
 
-    /// The routes that somebody wants to the destination.
+    /// Returns the claimed keys of the destination.
     pub(super) fn keys_to(&self, destination: Cidr) -> impl Iterator<Item = &RouteKey> {
         self.claims.range(keys_to(destination)).map(|(key, _)| key)
     }
 
-    /// The interfaces by which somebody wants to reach the destination.
+    /// Returns the interfaces of the slots that claim a route to the destination.
     pub(super) fn interfaces_to(&self, destination: Cidr) -> impl Iterator<Item = InterfaceName> {
         let claims = self.claims.range(keys_to(destination)).flat_map(|(_, claims)| claims);
         claims.filter_map(|(slot, _)| slot.interface)
     }
 
-    /// The route that counts: what is on interfaces that are missing or down does not. Of several of the same class the
-    /// youngest interface wins: it is the one that an address has moved to.
+    /// Returns the winning route of a key. Claims on interfaces that are missing or down do not
+    /// count. Among claims of one class, the interface with the highest index wins: it is the
+    /// youngest, to which the address has moved.
     pub(super) fn winner(&self, key: &RouteKey, links: &KnownLinks) -> Option<RouteTarget> {
         let claims = self.claims.get(key).into_iter().flatten();
         let usable = claims.filter_map(|(slot, target)| match slot.interface {
@@ -144,7 +147,7 @@ impl Slots {
     }
 }
 
-/// All keys of one destination.
+/// Returns the range of all keys of one destination.
 fn keys_to(destination: Cidr) -> std::ops::RangeInclusive<RouteKey> {
     let first = RouteKey { destination, tos: 0, metric: 0 };
     first..=RouteKey { tos: u8::MAX, metric: u32::MAX, ..first }

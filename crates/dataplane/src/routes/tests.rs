@@ -1,4 +1,4 @@
-//! Routes are made, kept and left alone as told.
+//! Routes are added, kept and left alone as desired.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -114,7 +114,7 @@ fn foreign(destination: &str, interface: u32, protocol: RouteProtocol) -> Route 
     }
 }
 
-/// With routes through a tunnel to many nodes.
+/// A table with routes through a tunnel to many nodes.
 fn large(count: u32) -> Node {
     let mut node = Node::v4();
     node.up("vxlan.calico", 2);
@@ -143,7 +143,7 @@ fn a_change_of_an_interface_costs_its_own_routes() {
         assert_eq!(node.apply(), []);
     }
     assert!(node.kernel.routing.listed_routes < 50, "{} routes were listed", node.kernel.routing.listed_routes);
-    // What the kernel dropped comes back.
+    // Routes that the kernel dropped are restored.
     node.link(LinkEvent::Down { name: "vxlan.calico".parse().unwrap(), index: 2 });
     node.kernel.routing.routes.clear();
     assert_eq!(node.apply(), []);
@@ -161,7 +161,7 @@ fn routes_that_an_interface_brings_along_are_removed() {
     node.up("cali1", 7);
     assert_eq!(node.apply(), []);
     assert!(!node.kernel.routing.routes.contains(&stray));
-    // The same destination by another interface as well: one too many.
+    // A second route to the same destination, by another interface, is unexpected.
     let key = RouteKey { metric: 1024, ..foreign("10.65.0.1/32", 0, RouteProtocol::BOOT).key };
     let twin = Route { key, target: foreign("10.65.0.1/32", 8, RouteProtocol::BOOT).target };
     node.kernel.routing.routes.push(twin.clone());
@@ -203,7 +203,7 @@ fn a_route_is_made_once_its_interface_is_up() {
     };
     assert_eq!(node.kernel.routing.routes, [expected]);
 
-    // The kernel forgets the routes of an interface that goes down and up.
+    // The kernel drops the routes of an interface that goes down and up.
     node.kernel.routing.routes.clear();
     node.link(LinkEvent::Down { name: "cali1".parse().unwrap(), index: 7 });
     node.up("cali1", 7);
@@ -280,7 +280,7 @@ fn an_address_that_moves_loses_its_connections() {
     node.apply();
     assert!(node.kernel.conntrack.flushed.is_empty());
 
-    // Both want it for a moment: the younger interface has it.
+    // Both claim it for a moment: the younger interface wins.
     node.set("cali2", &["10.65.0.1/32", "10.65.1.0/24"]);
     node.apply();
     assert_eq!(node.routes(), ["10.65.0.1/32 8", "10.65.1.0/24 8"]);
@@ -290,7 +290,7 @@ fn an_address_that_moves_loses_its_connections() {
     node.apply();
     assert_eq!(node.kernel.conntrack.flushed.len(), 1);
 
-    // Gone with its interface, whose routes the kernel dropped.
+    // The route vanished with its interface.
     node.link(LinkEvent::Gone { name: "cali2".parse().unwrap() });
     node.kernel.routing.routes.clear();
     node.apply();
@@ -312,7 +312,7 @@ fn a_restart_finds_what_it_left() {
     node.apply();
     assert_eq!(node.kernel.writes(), crate::fake::Writes::default());
 
-    // While it was away, the address moved.
+    // The address moved while the interface was gone.
     node.up("cali2", 8);
     node.table = RouteTable::new(Family::V4, RoutesConfig::default());
     node.set("cali2", &["10.65.0.1/32"]);
@@ -335,7 +335,8 @@ fn a_restart_flushes_what_its_predecessor_could_not() {
     node.apply();
     assert_eq!(node.routes(), [] as [&str; 0]);
 
-    // Neither the new owner of the address nor the next process gets it before the connections are gone.
+    // Neither the new owner nor the next process adds a route to the address before the conntrack
+    // entries are deleted.
     node.table = RouteTable::new(Family::V4, config.clone());
     node.set("cali2", &["10.65.0.1/32"]);
     node.apply();
@@ -350,7 +351,7 @@ fn a_restart_flushes_what_its_predecessor_could_not() {
     assert_eq!(node.kernel.conntrack.flushed, [address]);
     assert!(node.kernel.conntrack.marked.is_empty());
 
-    // What is done is not done again.
+    // A deletion of conntrack entries is not repeated.
     node.table = RouteTable::new(Family::V4, config);
     node.set("cali2", &["10.65.0.1/32"]);
     node.apply();

@@ -1,4 +1,4 @@
-//! Rules are made, kept and removed; those to other tables are left alone.
+//! Rules are added, kept and removed; those to other tables are left alone.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ impl Node {
         self.rules.next(self.kernel.now(), RETRY, REFRESH)
     }
 
-    /// The rules of the table and those of others.
+    /// Returns the rules of the table, and all others.
     fn found(&self) -> (Vec<RoutingRule>, Vec<RoutingRule>) {
         self.kernel.routing.rules.iter().partition(|rule| rule.table == TABLE && rule.family == Family::V4)
     }
@@ -83,7 +83,7 @@ fn one_rule_is_wanted_and_no_other_leads_there() {
 
 #[test]
 fn a_rule_that_the_kernel_takes_for_another_goes_and_that_one_stays() {
-    // The kernel does not compare what is inverted, and removes the first.
+    // The kernel does not compare inversion, and removes the first match.
     let plain = RoutingRule { is_inverted: false, ..rule(99) };
     for found in [vec![rule(99), plain], vec![plain, rule(99)], vec![rule(99), plain, plain]] {
         let mut node = Node::new(found);
@@ -140,7 +140,8 @@ fn any_rule() -> impl Strategy<Value = RoutingRule> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever is there, is wanted, and fails on the way: in the end what is wanted is there, and foreign rules still are.
+    /// From any existing and desired rules and through any failures, the desired rules are in the
+    /// kernel in the end, and foreign rules remain.
     #[test]
     fn all_ends_well(
         found in prop::collection::btree_set(any_rule(), 0..6),

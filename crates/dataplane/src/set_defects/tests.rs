@@ -23,7 +23,7 @@ fn each_defect_of_each_set_of_each_rule() {
         RuleSets { not_dst: id(), ..none() },
         RuleSets { not_dst_named_ports: id(), ..none() },
     ];
-    // For a set that a packet must be in, and for one that it must not be in.
+    // Effects for a set that the packet must be in, and for one that it must not be in.
     let cases = [
         (Allow, ABSENT, LeftOut, LeftOut),
         (Allow, LACKS, Stays, LeftOut),

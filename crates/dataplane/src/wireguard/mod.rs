@@ -1,8 +1,9 @@
-//! Encrypted tunnels to other nodes in one family (`felix/wireguard`): the device, its peers, a table of routes of its own,
-//! and the rule that leads there.
+//! Encrypted tunnels to other nodes in one family (`felix/wireguard`): the device, its peers, a
+//! dedicated routing table, and the routing rule that leads to that table.
 //!
-//! Packets that the device sends to other nodes have a mark, and take no routes of that table. All others take what it has:
-//! networks of peers lead to the device, and for all else it sends them back to the main table.
+//! Packets that the device sends to other nodes have a mark and bypass that table. All other
+//! packets use it: networks of peers lead to the device, and everything else continues with the
+//! main table.
 
 mod peers;
 
@@ -29,12 +30,12 @@ use crate::wireguard_device::{DevicePeer, PeerChange, WireguardChange, Wireguard
 
 use peers::{PeerSettings, Peers};
 
-/// What the kernel calls such devices.
+/// Kernel's name for this kind of device.
 const KIND: &str = "wireguard";
-/// Whether the reverse path of a packet is looked for by its mark.
+/// Sysctl by which the reverse path lookup of a packet considers its mark.
 const VALID_MARK: &str = "net/ipv4/conf/all/src_valid_mark";
 
-/// The parts of one family.
+/// `WireGuard` of one family.
 #[derive(Debug)]
 pub(crate) struct Wireguard {
     family: Family,
@@ -43,12 +44,12 @@ pub(crate) struct Wireguard {
     nodes: Peers,
     device: TunnelDevice,
     peers: Delta<WireguardKey, DevicePeer>,
-    /// What was read of the device, and not read again since it may have changed.
+    /// State of the device as last read; `None` if it may have changed since.
     observed: Option<Observed>,
     last_read: Option<Duration>,
     failure: Option<Failure>,
     rules: RoutingRules,
-    /// Everything that the rule leads to has been there once.
+    /// Whether everything that the rule leads to has existed once.
     is_ready: bool,
     routes: RouteTable,
     told: Option<Told>,
@@ -66,14 +67,14 @@ struct Settings {
     has_threads: bool,
 }
 
-/// The device as it is, besides its peers.
+/// Observed state of the device, besides its peers.
 #[derive(Debug)]
 struct Observed {
     interface: u32,
     key: Option<WireguardKey>,
     port: u16,
     mark: u32,
-    /// Whether packets are received by threads is as wanted.
+    /// Whether threaded reception has been set as desired.
     has_set_threads: bool,
 }
 
@@ -83,16 +84,16 @@ struct Failure {
     problem: DataplaneProblem,
 }
 
-/// What was said of this node's key.
+/// Last published key of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Told {
     key: Option<WireguardKey>,
-    /// What others knew by then.
+    /// Key in the datastore at that time.
     known: Option<WireguardKey>,
 }
 
 impl Wireguard {
-    /// `None` if there is no table for its routes.
+    /// Returns `None` if no table is configured for its routes.
     pub(crate) fn new(family: Family, config: &DataplaneConfig) -> Option<Self> {
         let table = config.wireguard.table?;
         let of_rules = &config.rules.wireguard;
@@ -131,26 +132,26 @@ impl Wireguard {
         })
     }
 
-    /// A node has these addresses, or is gone.
+    /// Sets the addresses of a node; `None` for a removed node.
     pub(crate) fn on_host(&mut self, node: &Hostname, host: Option<&HostMetadata>) {
         self.nodes.on_host(node, host);
     }
 
-    /// A node has this identity in the family, or none any more.
+    /// Sets or removes the `WireGuard` identity of a node in the family.
     pub(crate) fn on_peer(&mut self, family: Family, node: &Hostname, peer: Option<&WireguardPeer>) {
         if family == self.family {
             self.nodes.on_peer(node, peer);
         }
     }
 
-    /// This is known of a network, or nothing any more.
+    /// Sets or removes the owner and type of a network.
     pub(crate) fn on_route(&mut self, net: Cidr, route: Option<&Route>) {
         if self.is_enabled && net.family() == self.family {
             self.nodes.on_route(net, route);
         }
     }
 
-    /// An interface came, went, or changed its state.
+    /// Notes that an interface appeared, disappeared or changed its state.
     pub(crate) fn on_link(&mut self, interface: InterfaceName) {
         if interface == self.device.name() {
             self.device.on_link();
@@ -159,14 +160,14 @@ impl Wireguard {
         }
     }
 
-    /// The addresses of an interface changed.
+    /// Notes that the addresses of an interface changed.
     pub(crate) fn on_addresses(&mut self, interface: InterfaceName) {
         if interface == self.device.name() {
             self.device.on_link();
         }
     }
 
-    /// Brings what is wanted up to date.
+    /// Updates the desired device, peers and routes.
     pub(crate) fn complete(&mut self) {
         if !self.is_enabled {
             self.device.set(Wanted::Absent);
@@ -182,7 +183,7 @@ impl Wireguard {
         self.nodes.complete(&mut self.peers, &mut self.routes);
     }
 
-    /// The subsystems that it needs.
+    /// Returns the subsystems that `WireGuard` needs.
     pub(crate) fn needs(&self) -> &'static [Subsystem] {
         match (self.is_enabled, self.sets_valid_mark()) {
             (false, _) => &[],
@@ -191,7 +192,7 @@ impl Wireguard {
         }
     }
 
-    /// Brings the kernel to what is wanted. The rule comes last and goes first.
+    /// Brings the kernel to the desired state. The routing rule is added last and removed first.
     pub(crate) fn apply(&mut self, kernel: &mut dyn Kernel, links: &KnownLinks, problems: &mut Vec<DataplaneProblem>) {
         let refresh = self.settings.routes.refresh_interval;
         if !self.is_enabled
@@ -216,7 +217,7 @@ impl Wireguard {
         }
     }
 
-    /// When something has to be done although nothing changes.
+    /// Returns the time until the next refresh, retry or check.
     pub(crate) fn next(&self, now: Duration, retry: Duration, links: &KnownLinks) -> Option<Duration> {
         let refresh = self.settings.routes.refresh_interval;
         let read = refresh.zip(self.last_read).filter(|_| self.observed.is_some()).map(|(every, last)| last + every);
@@ -228,7 +229,8 @@ impl Wireguard {
         [own, routes, rules, self.device.next(now)].into_iter().flatten().min()
     }
 
-    /// This node's key, if others should be told: none if it takes part no more, or never did.
+    /// Returns this node's public key if it has to be published. The key is `None` if the node does
+    /// not take part, or no longer.
     pub(crate) fn take_key(&mut self) -> Option<(Family, Option<WireguardKey>)> {
         let key = match &self.observed {
             _ if !self.is_enabled || self.device.is_unsupported() => None,
@@ -255,7 +257,8 @@ impl Wireguard {
         }
     }
 
-    /// Brings key, port, mark and peers of the device to what is wanted, once it is up. Returns whether they are.
+    /// Brings key, port, mark and peers of the device to the desired state, once it is up. Returns
+    /// whether it succeeded.
     fn configure(&mut self, kernel: &mut dyn Kernel, links: &KnownLinks, problems: &mut Vec<DataplaneProblem>) -> bool {
         self.failure = None;
         let Some(link) = links.get(self.device.name()).filter(|link| link.is_up) else {
@@ -285,7 +288,7 @@ impl Wireguard {
         self.failure.is_none()
     }
 
-    /// Whether replies to packets with the mark would be dropped by a strict reverse path filter.
+    /// Reports whether a strict reverse path filter would drop replies to packets with the mark.
     const fn sets_valid_mark(&self) -> bool {
         self.settings.encrypts_hosts && matches!(self.family, Family::V4)
     }
@@ -336,7 +339,7 @@ impl Wireguard {
             (observed.port, observed.mark) = (self.settings.port, self.settings.mark);
         }
         if change.new_key {
-            // Only the kernel knows the private key, and so makes the public one.
+            // The private key is known to the kernel only, which derives the public key.
             self.read(kernel, interface)?;
             if self.observed.as_ref().is_some_and(|observed| observed.key.is_none()) {
                 return Err(self.problem("it has no key", KernelError::NotFound));
@@ -359,7 +362,7 @@ impl Wireguard {
         removals.chain(writes).collect()
     }
 
-    /// The kernel takes this only while there are peers.
+    /// Sets threaded reception, which the kernel accepts only while the device has peers.
     fn set_threads(&mut self, kernel: &mut dyn Links) -> Result<(), Box<DataplaneProblem>> {
         let is_set = self.observed.as_ref().is_some_and(|observed| observed.has_set_threads);
         if is_set || self.peers.desired_len() == 0 {
@@ -367,7 +370,7 @@ impl Wireguard {
         }
         let has_threads = self.settings.has_threads;
         match kernel.set_threaded(self.device.name(), has_threads) {
-            // A kernel that does not know of threads has none.
+            // A kernel without support for threaded reception does not use it.
             Err(KernelError::NotFound) if !has_threads => {}
             result => result.map_err(|error| self.problem("its threads cannot be set", error))?,
         }

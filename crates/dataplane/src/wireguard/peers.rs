@@ -1,4 +1,4 @@
-//! The other nodes as peers, and which networks are reached by them.
+//! The other nodes as peers, and the networks behind them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -12,15 +12,15 @@ use crate::route::{RouteKey, RouteKind, RouteScope, RouteTarget};
 use crate::routes::{DEFAULT_METRIC_V6, RouteClass, RouteTable, Slot};
 use crate::wireguard_device::{DevicePeer, WireguardKey};
 
-/// What is the same for all peers.
+/// Settings common to all peers.
 #[derive(Clone, Debug)]
 pub(super) struct PeerSettings {
     pub(super) device: InterfaceName,
     /// The port of all nodes.
     pub(super) port: u16,
-    /// In seconds; 0 for never.
+    /// Keep-alive interval in seconds; 0 disables keep-alives.
     pub(super) keep_alive: u16,
-    /// Whether packets of hosts are encrypted as well.
+    /// Whether host traffic is encrypted as well.
     pub(super) encrypts_hosts: bool,
 }
 
@@ -30,7 +30,7 @@ struct Node {
     address: Option<IpAddr>,
     key: Option<WireguardKey>,
     nets: BTreeSet<Cidr>,
-    /// The key by which it is a peer now.
+    /// Key under which the node is a peer now.
     is_peer_by: Option<WireguardKey>,
 }
 
@@ -40,7 +40,7 @@ impl Node {
     }
 }
 
-/// All nodes of one family, and who has which network.
+/// All nodes of one family, and the owner of each network.
 #[derive(Debug)]
 pub(super) struct Peers {
     family: Family,
@@ -50,11 +50,11 @@ pub(super) struct Peers {
     nodes: BTreeMap<Hostname, Node>,
     by_key: BTreeMap<WireguardKey, BTreeSet<Hostname>>,
     owners: BTreeMap<Cidr, Hostname>,
-    /// Nodes whose peer may be another.
+    /// Nodes whose peer may have changed.
     dirty_nodes: BTreeSet<Hostname>,
-    /// Networks whose route may be another.
+    /// Networks whose route may have changed.
     dirty_nets: BTreeSet<Cidr>,
-    /// Where the route of each network was put.
+    /// Slot that holds the route of each network.
     placed: BTreeMap<Cidr, Slot>,
     own_address: Option<IpAddr>,
 }
@@ -76,7 +76,7 @@ impl Peers {
         }
     }
 
-    /// A node has these addresses, or is gone.
+    /// Sets the addresses of a node; `None` for a removed node.
     pub(super) fn on_host(&mut self, name: &Hostname, host: Option<&HostMetadata>) {
         let text = host.map(|host| match self.family {
             Family::V4 => &host.ipv4_addr,
@@ -87,7 +87,7 @@ impl Peers {
         self.edit(name, |node| node.address = address);
     }
 
-    /// A node has this identity, or none any more. A key that is none counts as none.
+    /// Sets or removes the identity of a node. An invalid key counts as none.
     pub(super) fn on_peer(&mut self, name: &Hostname, peer: Option<&WireguardPeer>) {
         let key = peer.and_then(|peer| peer.public_key.parse().ok());
         if *name == self.this_node {
@@ -106,7 +106,7 @@ impl Peers {
         self.edit(name, |node| node.key = key);
     }
 
-    /// Who says to have a key; a key of several is nobody's.
+    /// Edits the nodes that claim a key. A key that several nodes claim is used for none of them.
     fn claim(&mut self, key: WireguardKey, edit: impl FnOnce(&mut BTreeSet<Hostname>) -> bool) {
         let nodes = self.by_key.entry(key).or_default();
         self.dirty_nodes.extend(nodes.iter().cloned());
@@ -117,7 +117,7 @@ impl Peers {
         }
     }
 
-    /// This is known of a network of the family, or nothing any more.
+    /// Sets or removes the owner and type of a network of the family.
     pub(super) fn on_route(&mut self, net: Cidr, route: Option<&Route>) {
         let owner = route.filter(|route| self.is_encrypted(route.types)).and_then(|route| route.node.clone());
         if self.owners.get(&net) == owner.as_ref() {
@@ -136,7 +136,7 @@ impl Peers {
         }
     }
 
-    /// Whether packets to such a network are to be encrypted, if the node that has it can do that.
+    /// Reports whether packets to a network of these types are encrypted, if its node is a peer.
     fn is_encrypted(&self, types: RouteTypes) -> bool {
         let is = |kind| types.contains(kind);
         if is(RouteTypes::REMOTE_HOST) {
@@ -153,18 +153,18 @@ impl Peers {
         self.dirty_nodes.insert(name.clone());
     }
 
-    /// The key of this node, as others know it.
+    /// Returns this node's key in the datastore.
     pub(super) fn own_key(&self) -> Option<WireguardKey> {
         self.nodes.get(&self.this_node).and_then(|node| node.key)
     }
 
-    /// The address of this node's device.
+    /// Returns the address of this node's device.
     pub(super) fn own_address(&self) -> Option<IpAddr> {
         let of_host = || self.nodes.get(&self.this_node).and_then(|node| node.address);
         self.own_address.or_else(|| if self.settings.encrypts_hosts { of_host() } else { None })
     }
 
-    /// Brings peers and routes up to date.
+    /// Updates the desired peers and routes.
     pub(super) fn complete(&mut self, peers: &mut Delta<WireguardKey, DevicePeer>, table: &mut RouteTable) {
         let dirty = std::mem::take(&mut self.dirty_nodes);
         let mut made = Vec::new();
@@ -173,7 +173,7 @@ impl Peers {
             let Some(node) = self.nodes.get_mut(&name) else { continue };
             if node.is_peer_by != key {
                 self.dirty_nets.extend(&node.nets);
-                // Its old key may be another's by now, who comes later.
+                // Another node may have its old key by now; that peer is added below.
                 if let Some(old) = node.is_peer_by {
                     peers.remove_desired(&old);
                 }
@@ -193,7 +193,8 @@ impl Peers {
         self.place(table);
     }
 
-    /// The key by which a node is a peer: it has an address, and no other node has the same key.
+    /// Returns the key under which a node is a peer: the node has an address, and no other node
+    /// claims the key.
     fn peer_key(&self, name: &Hostname) -> Option<WireguardKey> {
         let node = self.nodes.get(name).filter(|node| *name != self.this_node && node.address.is_some())?;
         node.key.filter(|key| self.by_key.get(key).is_some_and(|nodes| nodes.len() == 1))
@@ -209,7 +210,7 @@ impl Peers {
             is_of(&self.owners) || self.placed.get(net).is_some_and(|slot| slot.interface.is_none())
         };
         if dirty.iter().any(|net| !net.is_host() && own(net)) {
-            // Single addresses of this node need no route within its networks.
+            // Single addresses of this node within its networks need no route.
             let nets = self.nodes.get(&self.this_node).into_iter().flat_map(|node| &node.nets);
             dirty.extend(nets.filter(|net| net.is_host()).copied().collect::<Vec<_>>());
         }
@@ -235,7 +236,7 @@ impl Peers {
         }
     }
 
-    /// This node's networks that are more than an address, and which lengths their prefixes have.
+    /// Returns this node's networks of more than one address, and the set of their prefix lengths.
     fn local_networks(&self) -> (BTreeSet<Cidr>, BTreeSet<u8>) {
         let nets = self.nodes.get(&self.this_node).into_iter().flat_map(|node| &node.nets);
         let nets: BTreeSet<Cidr> = nets.filter(|net| !net.is_host()).copied().collect();

@@ -1,4 +1,4 @@
-//! Limits of bandwidth.
+//! Bandwidth limits.
 
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ fn what_others_queue_and_filter_is_left_alone_and_said() {
     let report = dataplane.apply(&mut kernel);
     assert_eq!(kernel.links.qdiscs, [foreign, clsact]);
     assert!(texts(&report.problems).iter().any(|problem| problem.contains("htb")), "{report:?}");
-    // Once the other is gone, the limit comes by itself.
+    // Once the foreign qdiscs are gone, the limit is set without an event.
     kernel.links.qdiscs.clear();
     kernel.sleep(Duration::from_secs(11));
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).problems.is_empty());

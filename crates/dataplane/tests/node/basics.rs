@@ -1,4 +1,4 @@
-//! What a dataplane writes, and when.
+//! Writes of a dataplane, and their timing.
 
 use crate::common::{apply_until_in_sync, dataplane, kernel, pod, policy, profile, set, up, workload, workload_id};
 use tortie_dataplane::fake::Writes;
@@ -39,7 +39,7 @@ fn nothing_is_written_before_both_gates_are_open() {
     dataplane.on_links_in_sync();
     assert!(dataplane.wants_apply(std::time::Duration::ZERO));
     assert!(dataplane.apply(&mut kernel).is_complete());
-    // The workloads, although their interfaces are not there yet.
+    // Chains of the workloads exist before their interfaces do.
     assert!(kernel.netfilter.tables_v4.rules(Table::Filter, "cali-tw-cali1").is_some());
     assert_eq!(kernel.routing.routes, []);
 }

@@ -1,4 +1,4 @@
-//! Workloads that are told apart by address.
+//! Workloads that are identified by address.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn kernel_with(places: &[(&str, AddressPlace)]) -> FakeKernel {
     kernel
 }
 
-/// The rules about an address, of both directions.
+/// Returns the rules for an address, of both directions.
 fn rules(kernel: &FakeKernel, address: &str) -> Vec<String> {
     let saved = kernel.tables(Family::V4).saved(Table::Filter);
     let about = |line: &&str| line.contains(&format!("{address}/32 ")) || line.ends_with(&format!("{address}/32"));

@@ -166,7 +166,7 @@ fn devices_are_missed_only_by_features_that_need_them() {
     limited.extras = Some(Box::new(WorkloadExtras { qos: Some(qos), ..WorkloadExtras::default() }));
     let mut dataplane = told(true, [workload("one", limited, &[])]);
     let report = apply_until_in_sync(&mut dataplane, &mut without_links());
-    assert_eq!(missing(&report), [(Subsystem::Links, vec!["limits of bandwidth"])]);
+    assert_eq!(missing(&report), [(Subsystem::Links, vec!["bandwidth limits"])]);
     assert_eq!(status(&dataplane), [EndpointStatus::Up]);
 }
 

@@ -1,4 +1,4 @@
-//! A node to test with: states, interfaces, and ways to bring a kernel there.
+//! A test node: states, interfaces, and functions to apply them to a kernel.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -74,7 +74,7 @@ pub(crate) fn policy_id(name: &str) -> PolicyId {
     PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name)
 }
 
-/// A policy that allows what comes from a set, or from anywhere.
+/// A policy that allows ingress from a set, or from anywhere.
 pub(crate) fn policy(name: &str, selector: &str, set: Option<&str>) -> DesiredUpdate {
     let rule = Rule::new(RuleAction::Allow);
     let sets = RuleSets { src: set.map(Into::into).into_iter().collect(), ..RuleSets::default() };
@@ -131,7 +131,8 @@ pub(crate) fn addresses(name: &str, addresses: &[&str]) -> LinkEvent {
     LinkEvent::Addresses { name: name.parse().expect("an interface name"), addresses }
 }
 
-/// A dataplane that was told all this, and that both datastore and interfaces are in sync.
+/// A dataplane that has received these updates and events, and for which both datastore and
+/// interfaces are in sync.
 pub(crate) fn dataplane(
     backend: Backend,
     updates: impl IntoIterator<Item = DesiredUpdate>,
@@ -145,8 +146,8 @@ pub(crate) fn dataplane(
     dataplane
 }
 
-/// Applies until nothing is left to do within a minute: sets are destroyed some at a time, and strange routes are given
-/// their grace.
+/// Applies until nothing is left to do within a minute: sets are destroyed in batches, and
+/// unexpected routes have a grace period.
 pub(crate) fn apply_until_in_sync(dataplane: &mut Dataplane, kernel: &mut dyn Kernel) -> ApplyReport {
     let deadline = kernel.now() + std::time::Duration::from_secs(40);
     loop {

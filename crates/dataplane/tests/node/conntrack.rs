@@ -1,4 +1,5 @@
-//! An address is not given to another workload before the connections of the one that had it are forgotten.
+//! An address is not assigned to another workload before the conntrack entries of the previous one
+//! are deleted.
 
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use tortie_model::desired::DesiredUpdate;
 
 use crate::common::{apply_until_in_sync, dataplane, ip, kernel, pod, profile, texts, up, workload, workload_id};
 
-/// A node on which the address of `old` is to go to `new`, and whose connections cannot be forgotten.
+/// A node on which the address of `old` moves to `new`, and whose conntrack entries cannot be
+/// deleted.
 fn moving() -> (Dataplane, FakeKernel) {
     let mut kernel = kernel(Backend::Nft);
     let updates = [profile("kns.default"), workload("old", pod("cali1", 1), &[])];
@@ -64,7 +66,7 @@ fn an_address_that_was_given_back_earlier_waits_as_well() {
     dataplane.apply(&mut kernel);
     assert!(!routes(&kernel).contains(&"10.65.0.1/32 by 8".to_owned()));
     assert_eq!(status(&dataplane, "new"), Some(EndpointStatus::Down));
-    // It goes, and the next one waits.
+    // `new` is removed, and the next workload waits.
     dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("new")));
     dataplane.apply(&mut kernel);
     dataplane.on_update(workload("third", pod("cali3", 1), &[]));
@@ -100,7 +102,7 @@ fn it_is_tried_again_with_growing_pauses_however_often_something_else_changes() 
 
 #[test]
 fn nothing_was_forgotten_while_there_is_a_route() {
-    // The same interface still has the address: its connections are its own.
+    // The same interface still has the address, so the connections are its own.
     let mut kernel = kernel(Backend::Nft);
     let updates = [profile("kns.default"), workload("w", pod("cali1", 1), &[])];
     let mut dataplane = dataplane(Backend::Nft, updates, [up("cali1", 7)]);

@@ -83,7 +83,7 @@ fn an_endpoint_that_moves_to_another_interface_leaves_nothing_behind() {
     assert!(kernel.routing.routes.iter().all(|route| route.target.interface == Some(2)));
     assert!(kernel.conntrack.flushed.contains(&ip("10.65.0.1")), "another interface, perhaps another workload");
 
-    // Other networks, on the same interface.
+    // Other networks on the same interface.
     let spoofs = WorkloadExtras { allowed_source_prefixes: [cidr("192.168.9.0/24")].into(), ..Default::default() };
     endpoint.extras = Some(Box::new(spoofs));
     dataplane.on_update(workload("w", endpoint, &[]));
@@ -215,7 +215,7 @@ fn host_endpoints_stand_for_interfaces_by_name_or_address() {
     ];
     let (mut dataplane, mut kernel) = start(updates, links);
     let anywhere = "cali-fh-any-interface-at-all";
-    // Down or not: it is secured before it comes up.
+    // An interface that is down gets policy before it comes up.
     assert_eq!(
         leads_to(&kernel, Table::Filter, "cali-from-host-endpoint"),
         [format!("cali-fh-{}", eth(0)), format!("cali-fh-{}", eth(1)), anywhere.to_owned()]
@@ -228,7 +228,7 @@ fn host_endpoints_stand_for_interfaces_by_name_or_address() {
         ["by-name up", "c-by-address down", "d-too-late error", "missing error", "z-all up", "z-second error"]
     );
 
-    // The address moves; the endpoint for all other interfaces goes.
+    // The address moves, and the endpoint for all other interfaces is removed.
     dataplane.on_link(addresses("eth1", &[]));
     dataplane.on_link(addresses("eth2", &["172.16.0.2"]));
     dataplane.on_update(DesiredUpdate::HostEndpointRemove("z-all".into()));

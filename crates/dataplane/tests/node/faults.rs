@@ -1,4 +1,4 @@
-//! One thing that fails does not stop the others, and what takes its place denies.
+//! A failure of one object does not stop the others, and its stand-in denies.
 
 use tortie_dataplane::{DataplaneProblem, EndpointStatus, Owner};
 use tortie_iptables::{Backend, Table};
@@ -159,7 +159,7 @@ fn what_others_break_is_repaired() {
         kernel.netfilter.tables_v4.run(Table::Raw, "-F cali-PREROUTING").expect("possible");
         kernel.netfilter.sets.edit("add cali40this-host 10.9.9.9").expect("possible");
         kernel.routing.routes.clear();
-        // Some check comes within minutes.
+        // A periodic check comes within minutes.
         for _ in 0..200 {
             let report = dataplane.apply(&mut kernel);
             let pause = report.next.expect("checks never end");

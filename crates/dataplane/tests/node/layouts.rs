@@ -1,4 +1,4 @@
-//! Tables of nftables that are laid out to be fast, through random histories.
+//! nftables tables with the layout `Fast`, through random histories.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +16,18 @@ use crate::common::{
 };
 
 const SETS: [&str; 6] = ["s:0", "s:1", "s:2", "s:3", "s:4", "s:5"];
-/// Of which one contains another.
+/// The first contains the second.
 const MEMBERS: [&str; 5] = ["10.1.0.0/16", "10.1.0.7/32", "10.2.0.1/32", "10.2.0.2/32", "fd00:1::1/128"];
 const POLICIES: [&str; 4] = ["p0", "p1", "p2", "p3"];
 const INTERFACES: [&str; 3] = ["cali1", "cali2", "cali3"];
 
-/// Whether it allows, port, set, network.
+/// Whether the rule allows, its port, its set, its network.
 type DraftRule = (bool, Option<u16>, Option<usize>, Option<u8>);
 
 #[derive(Clone, Debug)]
 enum Change {
     Members(usize, u8),
-    /// All members once more, as after a restart of the source.
+    /// Sends all members again, as after a restart of the datastore source.
     MembersAnew(usize, u8),
     Policy(usize, bool, Vec<DraftRule>),
     Workload(usize, Option<u8>),
@@ -76,7 +76,7 @@ fn policy(number: usize, selects_all: bool, rules: &[DraftRule]) -> DesiredUpdat
     DesiredUpdate::Policy(policy_id(POLICIES[number]), policy_of(selector, rules, sets).into())
 }
 
-/// What is so after some changes, as the messages that say it.
+/// The state after some changes.
 #[derive(Clone, Debug)]
 struct State {
     members: [u8; 6],
@@ -95,7 +95,7 @@ impl State {
         }
     }
 
-    /// Takes a change over, and says it.
+    /// Applies a change to the state, and returns its update.
     fn change(&mut self, change: &Change) -> Option<DesiredUpdate> {
         match change {
             Change::Members(place, bits) => {
@@ -199,7 +199,8 @@ proptest! {
         start(Layout::Fast, &state, &mut kernel);
         prop_assert_eq!(transactions(&kernel), before, "a restart writes nothing");
 
-        // Over to the other layout and back: each time one transaction of each family, and one before if there are new sets.
+        // A switch to the other layout and one back take one transaction of each family each, and
+        // one before if there are new sets.
         let mut felix = crate::common::kernel(Backend::Nft);
         start(Layout::Felix, &state, &mut felix);
         start(Layout::Felix, &state, &mut kernel);

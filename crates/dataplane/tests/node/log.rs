@@ -1,4 +1,4 @@
-//! The log at level `debug`: each apply and each reconciler in it, with counts.
+//! The log at level `debug`: each apply and each reconciler in it, with counters.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ impl io::Write for Log {
 }
 
 impl Log {
-    /// The lines of an apply, with the ends of spans among them.
+    /// Returns the log lines of an apply, including the ends of spans.
     fn of_apply(dataplane: &mut Dataplane, kernel: &mut FakeKernel) -> (ApplyReport, Vec<String>) {
         let log = Self::default();
         let writer = log.clone();
@@ -49,7 +49,7 @@ fn updates() -> Vec<DesiredUpdate> {
     ]
 }
 
-/// The sum of a count in the lines that have this text.
+/// Returns the sum of a counter in the lines that contain this text.
 fn sum(lines: &[String], text: &str, field: &str) -> u64 {
     let fields = lines.iter().filter(|line| line.contains(text)).flat_map(|line| line.split(' '));
     let counts = fields.filter_map(|word| word.strip_prefix(field)?.strip_prefix('='));
@@ -67,7 +67,7 @@ fn an_apply_counts_its_problems() {
         assert_eq!(lines.last(), Some(&span));
         match number {
             0 => assert_eq!(problems, 0),
-            // The workload's policy is gone.
+            // The workload's policy is removed.
             _ => assert!(problems > 0, "{number}"),
         }
         dataplane.on_update(DesiredUpdate::PolicyRemove(crate::common::policy_id("a")));

@@ -31,7 +31,7 @@ fn role(role: Option<LiveMigrationRole>) -> DesiredUpdate {
     machine(pod("cali1", 1), role)
 }
 
-/// A node to which the virtual machine behind `cali1` has this relation, and on which another workload runs.
+/// A node on which the virtual machine behind `cali1` has this role, and another workload runs.
 fn node(begin: Option<LiveMigrationRole>, kernel: &mut FakeKernel) -> Dataplane {
     let updates = [profile("kns.default"), workload("other", pod("cali2", 2), &[]), role(begin)];
     let mut dataplane = dataplane(Backend::Nft, updates, [up("cali1", 7), up("cali2", 8)]);
@@ -168,7 +168,7 @@ fn an_interface_that_is_replaced_is_watched_again() {
     dataplane.on_link(up("cali1", 9));
     let [second] = &watches(&dataplane)[..] else { panic!("one is awaited") };
     assert_eq!((second.index, second.number), (9, first.number));
-    // An endpoint that gets another interface is expected there.
+    // After a change of its interface, the endpoint is expected on the new one.
     dataplane.on_link(up("cali3", 10));
     dataplane.on_update(machine(pod("cali3", 1), TARGET));
     assert_eq!(watches(&dataplane)[0].interface.as_str(), "cali3");
@@ -186,7 +186,7 @@ fn a_restart_knows_the_machines_that_had_announced_themselves() {
     assert_eq!(kernel.writes(), before);
     assert!(watches(&second).is_empty());
     assert_eq!(transitions(&mut second).len(), 2);
-    // The migration ends while nobody looks.
+    // The migration ends while no agent runs.
     let _ = node(None, &mut kernel);
     assert_eq!(metrics(&kernel), NORMAL);
 }
@@ -200,7 +200,7 @@ fn a_restart_does_not_take_other_routes_for_an_announcement() {
     assert_eq!(watches(&second).len(), 1);
     assert_eq!(metrics(&kernel), NONE, "they go when the interface has had its grace");
 
-    // Where both metrics are the same they prove nothing.
+    // If both metrics are equal, they prove nothing.
     let same = || {
         let mut config = config(Backend::Nft);
         config.routes.elevated_metric_v4 = config.routes.metric_v4;

@@ -1,4 +1,4 @@
-//! Tables of nftables in place of iptables and IP sets.
+//! nftables in place of iptables and IP sets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn dump(kernel: &FakeKernel) -> Vec<String> {
     kernel.netfilter.nftables.values().flat_map(tortie_nftables::fake::FakeKernel::dump).collect()
 }
 
-/// How often tables were read so far.
+/// Returns the number of table readings so far.
 fn reads(dataplane: &Dataplane) -> u64 {
     dataplane.stats().nftables.iter().map(|(_, stats)| stats.reads).sum()
 }
@@ -136,7 +136,8 @@ fn connections_are_offloaded_between_interfaces_that_are_up() {
     let rules = lines(&kernel, "flow offload @calico");
     assert!(rules.len() == 2 && rules[0].contains("ip saddr != @cali40no-flow-offload"), "{rules:?}");
 
-    // One comes up that is gone by then; it is tried again, and is in the table when it is there.
+    // An interface vanishes right after its event; the dataplane retries, and adds it to the flow
+    // table once it exists.
     for table in kernel.netfilter.nftables.values_mut() {
         table.missing_devices.insert("cali2".parse().unwrap());
     }
@@ -155,7 +156,7 @@ fn connections_are_offloaded_between_interfaces_that_are_up() {
     apply_until_in_sync(&mut dataplane, &mut kernel);
     assert_eq!((devices(&kernel).as_str(), missing(&dataplane)), ("{ cali1, cali2, eth0, eth1 } ; }", 0));
 
-    // One that goes leaves by itself, and comes back as another.
+    // A deleted interface leaves the flow table by itself, and may come back with another index.
     let before = kernel.netfilter.nftables[&Family::V4].transactions.len();
     dataplane.on_link(tortie_dataplane::LinkEvent::Gone { name: "cali2".parse().unwrap() });
     apply_until_in_sync(&mut dataplane, &mut kernel);
@@ -166,7 +167,7 @@ fn connections_are_offloaded_between_interfaces_that_are_up() {
     assert_eq!(made, "add flowtable ip calico calico { hook ingress priority filter ; devices = { cali2 } ; }\n");
 }
 
-/// Told of one pod and its interface, and that this is all.
+/// A dataplane with one pod and its interface, in sync.
 fn with_a_pod(config: DataplaneConfig) -> Dataplane {
     let mut dataplane = Dataplane::new(config);
     dataplane.on_update(profile("kns.default"));
@@ -243,7 +244,7 @@ fn workloads_are_not_told_where_their_own_addresses_are_whatever_enforces_policy
         dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(crate::common::workload_id("w")));
         apply_until_in_sync(&mut dataplane, &mut kernel);
         assert!(!kernel.netfilter.arp.dump().join("\n").contains("cali1"));
-        // That it cannot be written keeps nothing else from being in force.
+        // A failure to write the ARP table does not affect the rest.
         kernel.netfilter.arp.failures = 100;
         dataplane.on_update(workload("w", pod("cali1", 1), &[]));
         let report = dataplane.apply(&mut kernel);

@@ -26,7 +26,8 @@ fn start(backend: Backend) -> Dataplane {
     dataplane(backend, updates(), [up("eth0", 1), up("cali1", 7), up("cali2", 8)])
 }
 
-/// What leads to workloads in a family: routes, neighbour entries, sysctls that are not the kernel's own defaults.
+/// Returns the objects that lead to workloads in a family: routes, neighbour entries, and sysctls
+/// that differ from the kernel's defaults.
 fn ways(kernel: &FakeKernel, family: Family) -> Vec<String> {
     let of_family = |address: std::net::IpAddr| address.is_ipv4() == (family == Family::V4);
     let routes = kernel.routing.routes.iter().filter(|route| of_family(route.key.destination.address()));
@@ -58,7 +59,7 @@ fn tables(kernel: &mut FakeKernel, family: Family) -> &mut tortie_iptables::fake
 
 type Fault = fn(&mut FakeKernel, Family);
 
-/// Ways to fail, each for a whole family.
+/// Faults, each of a whole family.
 const FAULTS: [(&str, Fault); 7] = [
     ("restores fail", |kernel, family| tables(kernel, family).fail_restores(usize::MAX)),
     ("saves fail", |kernel, family| {
@@ -78,7 +79,7 @@ const FAULTS: [(&str, Fault); 7] = [
     }),
 ];
 
-/// What was read before does not do.
+/// Makes earlier readings invalid, so that the tables must be read again.
 fn must_be_read(kernel: &mut FakeKernel) {
     Family::ALL.into_iter().for_each(|family| tables(kernel, family).hide_generation(true));
 }
@@ -96,7 +97,7 @@ fn repair(kernel: &mut FakeKernel) {
 fn nothing_of_a_family_is_opened_before_its_policy_is_in_force_and_the_other_is_not_held_up() {
     for backend in BACKENDS {
         for (what, fault) in FAULTS {
-            // There is nothing to be cut off of a listing before the first write.
+            // Before the first write, a listing has nothing that could be cut off.
             if backend == Backend::Nft && what == "saves are cut off" {
                 continue;
             }
@@ -135,7 +136,7 @@ fn without_any_program_nothing_is_touched() {
     assert_eq!(report.unenforced, Family::ALL);
     assert_eq!(kernel.writes(), Writes::default());
 
-    // Sets that cannot be listed may be anything: they count as much as tables.
+    // Sets that cannot be listed may hold anything, so they count as much as tables.
     kernel.netfilter.not_runnable = vec!["ipset".to_owned()];
     dataplane.apply(&mut kernel);
     assert_eq!((kernel.writes().routes, kernel.writes().sysctls, kernel.writes().neighbours), (0, 0, 0));
@@ -166,7 +167,7 @@ fn what_an_earlier_run_left_in_force_is_enough_to_open() {
         assert!(start(backend).apply(&mut kernel).enforced(), "{backend}");
         assert_eq!(kernel.state(), before, "{backend}");
 
-        // It is not, if it is not what is wanted now.
+        // The gate stays closed if the policy in the kernel differs from the desired one.
         kernel.routing.routes.clear();
         let mut other = start(backend);
         other.on_update(policy("a", "all()", Some("s:none")));
@@ -186,7 +187,8 @@ fn a_new_workload_is_not_reached_while_its_chains_cannot_be_written() {
 
             fault(&mut kernel, Family::V4);
             if what.starts_with("raw") || what.starts_with("mangle") {
-                // They are read again only if something changes in them, or in time.
+                // These tables are read again only if something changes in them, or at the refresh
+                // interval.
                 tortie_dataplane::Clock::sleep(&mut kernel, std::time::Duration::from_secs(600));
             }
             dataplane.on_update(workload("new", pod("cali2", 2), &["a"]));
@@ -200,7 +202,7 @@ fn a_new_workload_is_not_reached_while_its_chains_cannot_be_written() {
             assert_eq!(status(&dataplane, "new"), Some(EndpointStatus::Down));
             assert_eq!(status(&dataplane, "w"), Some(EndpointStatus::Up));
 
-            // What nobody wants any more goes all the same.
+            // Routes that are no longer desired are removed all the same.
             dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("w")));
             dataplane.apply(&mut kernel);
             assert!(!kernel.routing.routes.iter().any(|route| route.key.destination == cidr("10.65.0.1/32")), "{what}");
@@ -220,7 +222,7 @@ fn an_address_that_moves_is_taken_from_the_old_workload_but_not_given_to_the_new
     let mut dataplane = start(Backend::Nft);
     apply_until_in_sync(&mut dataplane, &mut kernel);
     kernel.netfilter.tables_v4.fail_restores(usize::MAX);
-    // For a moment both have it: it stays where it is.
+    // For a moment both claim the address: its route stays.
     dataplane.on_update(workload("new", pod("cali2", 1), &["a"]));
     dataplane.apply(&mut kernel);
     assert!(ways(&kernel, Family::V4).contains(&"10.65.0.1/32 by 7".to_owned()));
@@ -251,7 +253,7 @@ fn routes_of_workloads_whose_policy_cannot_be_changed_stay_but_are_not_recreated
     assert_eq!(kernel.routing.routes, before);
     assert_eq!(status(&dataplane, "w"), Some(EndpointStatus::Down));
 
-    // The interface was down for a moment; the kernel drops its routes.
+    // The interface was down for a moment, and the kernel dropped its routes.
     kernel.routing.routes.clear();
     dataplane.on_link(tortie_dataplane::LinkEvent::Down { name: "cali1".parse().unwrap(), index: 7 });
     dataplane.on_link(up("cali1", 7));

@@ -1,4 +1,4 @@
-//! Tunnels to other nodes, and routes through and around them.
+//! Tunnels to other nodes, and routes through and beside them.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::common::{addresses, apply_until_in_sync, cidr, config, ip, kernel, po
 const V4: &str = "vxlan.calico";
 const V6: &str = "vxlan-v6.calico";
 
-/// A dataplane with a kernel whose interfaces it hears of.
+/// A dataplane with a kernel, whose interface events it receives.
 struct Node {
     dataplane: Dataplane,
     kernel: FakeKernel,
@@ -51,7 +51,7 @@ impl Node {
         self
     }
 
-    /// What the monitor of interfaces tells.
+    /// Passes the events of the interface monitor to the dataplane.
     fn hear(&mut self) {
         let now: BTreeMap<String, u32> = self
             .kernel
@@ -72,7 +72,7 @@ impl Node {
         self.known = now;
     }
 
-    /// Applies until everything is said and done; what is left then.
+    /// Applies until all events are processed; returns the remaining problems.
     fn settle(&mut self) -> Vec<DataplaneProblem> {
         for _ in 0..3 {
             self.hear();
@@ -81,7 +81,7 @@ impl Node {
         self.dataplane.problems().to_vec()
     }
 
-    /// Each route to other nodes in short.
+    /// Returns each route to other nodes in short form.
     fn routes(&self) -> Vec<String> {
         let name = |index: u32| match index {
             2 => "eth0",
@@ -157,7 +157,7 @@ fn route(net: Cidr, number: u8) -> Route {
     }
 }
 
-/// Two nodes with blocks in both families; this is the first.
+/// Two nodes with IPAM blocks in both families; this node is the first.
 fn two_nodes() -> Vec<DesiredUpdate> {
     vec![
         encapsulation(true),
@@ -182,7 +182,7 @@ fn what_went_while_nobody_listened_comes_back() {
     let mut node = Node::new();
     assert_eq!(node.tell(two_nodes()).settle(), []);
     let state = node.kernel.state();
-    // The interfaces are as they were, so that none of them is reported.
+    // The interfaces are unchanged, so there are no events for them.
     node.kernel.routing.routes.clear();
     node.kernel.neighbours.fdb.clear();
     node.kernel.neighbours.entries.clear();
@@ -232,7 +232,7 @@ fn what_was_removed_by_hand_comes_back() {
     assert_eq!(state(&node), before);
     assert_ne!(node.kernel.links.devices[V4].0.index, index);
 
-    // What no event tells of is found when it is looked at again.
+    // Changes without an event are found by the periodic check.
     let (device, addresses) = node.kernel.links.devices.get_mut(V4).expect("it is there");
     (device.mtu, device.is_up) = (1500, false);
     addresses.insert(cidr("192.0.2.1/24"));
@@ -415,7 +415,7 @@ fn checksums_are_not_left_to_devices_of_a_kernel_that_gets_them_wrong() {
     assert_eq!(node.settle(), []);
     let off = |node: &Node| node.kernel.links.without_checksum_offload.iter().cloned().collect::<Vec<_>>();
     assert_eq!(off(&node), [V6, V4]);
-    // Somebody switches it on again, or replaces the device.
+    // An operator enables the offload again, and deletes the other device.
     node.kernel.links.without_checksum_offload.remove(V6);
     let index = node.kernel.links.devices[V4].0.index;
     node.kernel.remove_device(index);
@@ -423,7 +423,7 @@ fn checksums_are_not_left_to_devices_of_a_kernel_that_gets_them_wrong() {
     assert_eq!(node.settle(), []);
     assert_eq!(off(&node), [V6, V4]);
 
-    // Most packets pass all the same.
+    // The tunnel works for most packets even if the offload cannot be disabled.
     let mut options = config(Backend::Nft);
     options.tunnels.checksum_offload_broken = true;
     let mut node = Node::of(options, kernel(Backend::Nft));
@@ -498,12 +498,13 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Whatever happens on the way, in the end the kernel is as if the last state had been told to a new dataplane.
+    /// After any history, the kernel is equal to that of a new dataplane which received the last
+    /// state only.
     #[test]
     fn the_end_does_not_depend_on_the_way(steps in prop::collection::vec(step(), 0..40)) {
         let mut node = Node::new();
         let mut fresh = Node::new();
-        // That the parent is known does not mean that it was when the device was made.
+        // An unknown parent leaves a device as it is, so the end makes the parent known.
         let end = [
             Step::Addresses("eth1", vec![]),
             Step::Addresses("eth0", vec!["10.0.0.1", "fd00::1"]),

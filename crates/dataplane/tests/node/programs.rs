@@ -1,4 +1,4 @@
-//! Where programs in the kernel enforce policy, which somebody else looks after.
+//! Policy that eBPF programs enforce, which another component manages.
 
 use tortie_dataplane::fake::{FakeKernel, Writes};
 use tortie_dataplane::{Dataplane, DataplaneConfig, DataplaneProblem, EndpointProblem, EndpointStatus};
@@ -48,7 +48,7 @@ fn start(config: DataplaneConfig) -> Dataplane {
     dataplane
 }
 
-/// A kernel on which these programs are missing.
+/// A kernel without the iptables and ipset programs.
 fn bare_kernel() -> FakeKernel {
     let mut kernel = kernel(Backend::Nft);
     kernel.netfilter.not_runnable = vec!["tables".into(), "ipset".into()];
@@ -75,7 +75,7 @@ fn nothing_leads_to_a_workload_before_programs_enforce_policy() {
     let report = apply_until_in_sync(&mut dataplane, &mut kernel);
     assert!(!report.enforced() && report.unenforced == Family::ALL, "{report:?}");
     assert_eq!(status(&dataplane), Some(EndpointStatus::Down));
-    // Forwarding by itself leads nowhere.
+    // Forwarding alone leads to no workload.
     assert_eq!(kernel.state(), before);
 
     dataplane.set_policy_in_force(true, vec![]);
@@ -84,7 +84,7 @@ fn nothing_leads_to_a_workload_before_programs_enforce_policy() {
     assert_eq!(status(&dataplane), Some(EndpointStatus::Up));
     assert_eq!(kernel.routing.routes.len(), 2);
 
-    // What is in force is kept, and nothing is added.
+    // Existing routes are kept, and none are added.
     dataplane.set_policy_in_force(false, vec![]);
     let mut other = pod("cali1", 2);
     other.ipv4_nets = std::iter::once(cidr("10.65.0.9/32")).collect();
@@ -115,7 +115,7 @@ fn without_iptables_only_what_needs_it_is_a_problem() {
     let problems = texts(&report.problems);
     assert!(problems.iter().any(|text| text.contains("IPv4 table nat")), "{problems:?}");
     assert!(problems.iter().any(|text| text.contains("IPv4 IP sets")), "{problems:?}");
-    // Nobody asks for anything in the other family.
+    // The other family needs no table.
     assert!(!problems.iter().any(|text| text.contains("IPv6")), "{problems:?}");
     assert_eq!(report.unenforced, []);
     assert_eq!(status(&dataplane), Some(EndpointStatus::Up));
@@ -178,7 +178,7 @@ fn only_tables_that_are_needed_have_chains_and_only_their_sets_are_there() {
         kernel.netfilter.sets.names()
     );
 
-    // Another run has nothing to write.
+    // A restart has nothing to write.
     let mut again = start(by_programs());
     again.set_policy_in_force(true, vec![]);
     again.on_update(pool("10.65.0.0/16", true));

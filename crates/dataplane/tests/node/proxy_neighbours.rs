@@ -1,4 +1,4 @@
-//! Addresses of pods and load balancers that are answered for on the node's own networks.
+//! Proxied addresses of pods and load balancers on the node's own networks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ use crate::common::*;
 const ETH0: u32 = 1;
 const ETH1: u32 = 2;
 
-/// Two interfaces with subnets, and one of a workload that has one, too.
+/// A kernel with two interfaces that have subnets, and with a workload interface that has one, too.
 fn kernel_with_subnets() -> FakeKernel {
     let mut kernel = kernel(Backend::Nft);
     let interfaces = [
@@ -102,7 +102,7 @@ fn pods_are_answered_for_where_their_subnet_is_and_announced_once() {
     let mut dataplane = told([of_pod("a", "cali1", 5)]);
     let report = dataplane.apply(&mut kernel);
     assert!(report.problems.is_empty(), "{:?}", report.problems);
-    // The first subnet of eth0 is the second half of that of eth1.
+    // The first subnet of eth0 is the second half of eth1's.
     let wanted = entries([(ETH1, "10.65.0.5"), (ETH0, "fd00::5")]);
     assert_eq!(kernel.neighbours.proxied, wanted);
     assert_eq!(kernel.neighbours.announced.iter().copied().collect::<BTreeSet<_>>(), wanted);
@@ -294,7 +294,7 @@ fn a_service_moves_when_its_node_goes() {
     dataplane.apply(&mut kernel);
     let all = entries([(ETH1, "10.65.0.50"), (ETH1, "10.65.0.51")]);
     assert_eq!(kernel.neighbours.proxied, all);
-    // As many others as it takes to have another one chosen.
+    // Enough other nodes that the ring chooses another one.
     let others: Vec<String> = (0..20).map(|i| format!("other-{i}")).collect();
     others.iter().for_each(|name| dataplane.on_update(node_with_address(name, "10.65.0.9/24", "")));
     dataplane.apply(&mut kernel);
@@ -302,7 +302,7 @@ fn a_service_moves_when_its_node_goes() {
     others.iter().for_each(|name| dataplane.on_update(DesiredUpdate::HostRemove(name.as_str().into())));
     dataplane.apply(&mut kernel);
     assert_eq!(kernel.neighbours.proxied, all);
-    // A node that loses its address answers no more.
+    // A node that loses its address stops answering.
     dataplane.on_update(node_with_address("node-1", "", "fd00::200/64"));
     dataplane.apply(&mut kernel);
     assert!(kernel.neighbours.proxied.is_empty());
@@ -317,7 +317,7 @@ fn a_service_moves_when_its_node_goes() {
     assert!(kernel.neighbours.proxied.is_empty());
 }
 
-/// An object by its kind and number; what it is like by another one, nothing at all by `None`.
+/// Kind and number of an object, and the number of its content; `None` removes it.
 type Step = (u8, u8, Option<u8>);
 
 fn step() -> impl Strategy<Value = Step> {
@@ -365,7 +365,8 @@ fn change_link(kernel: &mut FakeKernel, dataplane: &mut Dataplane, number: u8, f
     ];
     let nets = form.map_or(&[][..], |form| nets[usize::from(form)]);
     kernel.links.devices.get_mut(name).expect("a known interface").1 = nets.iter().map(|net| cidr(net)).collect();
-    // Each with an address of its own: a prefix length that changes alone is not told.
+    // Each content has a separate address: the event stream does not report a change of the prefix
+    // length alone.
     let own = format!("10.99.0.{}", form.unwrap_or(6));
     dataplane.on_link(match form {
         None => LinkEvent::Down { name: name.parse().expect("an interface name"), index },
@@ -402,7 +403,7 @@ proptest! {
         let problems: Vec<_> = end.problems.iter().filter(|p| !matches!(p, DataplaneProblem::Endpoint { .. })).collect();
         prop_assert!(problems.is_empty(), "{:?}", problems);
 
-        // Afresh, in another order, with what interfaces are like now.
+        // A new dataplane receives the last objects in another order, with the present interfaces.
         let mut fresh_kernel = kernel.clone();
         fresh_kernel.neighbours.proxied.clear();
         let mut fresh = Dataplane::new(reachable("node-1"));
@@ -417,7 +418,7 @@ proptest! {
         fresh.on_update(DesiredUpdate::InSync);
         fresh.on_links_in_sync();
         for (name, index) in [("eth0", ETH0), ("eth1", ETH1)] {
-            // Without addresses an interface has none to answer on, up or not.
+            // An interface without addresses has no subnet, up or not.
             fresh.on_link(up(name, index));
         }
         fresh.apply(&mut fresh_kernel);

@@ -30,19 +30,19 @@ const POLICIES: [&str; 4] = ["p0", "p1", "p2", "p3"];
 const SETS: [&str; 2] = ["s:0", "s:1"];
 const HOSTS: [&str; 3] = ["h0", "h1", "h2"];
 
-/// A state, as small numbers.
+/// A state, encoded in small numbers.
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// Interface, last byte of the address, policies as bits, kind.
+    /// Interface, last byte of the address, policies as a bit set, kind.
     workloads: BTreeMap<usize, (usize, u8, u8, u8)>,
     /// Selector, set.
     policies: BTreeMap<usize, (u8, Option<usize>)>,
-    /// Members as bits.
+    /// Members as a bit set.
     sets: BTreeMap<usize, u8>,
-    /// Kind, policies as bits.
+    /// Kind, policies as a bit set.
     hosts: BTreeMap<usize, (u8, u8)>,
     masquerade: Option<bool>,
-    /// Interfaces that are up, as bits.
+    /// Interfaces that are up, as a bit set.
     up: u8,
 }
 
@@ -59,7 +59,7 @@ fn state() -> impl Strategy<Value = State> {
 }
 
 impl State {
-    /// With everything that is referred to, as the calculation guarantees it.
+    /// Adds all objects that others refer to, as the calculation graph guarantees.
     fn closed(mut self) -> Self {
         let bits = self.workloads.values().map(|w| w.2).chain(self.hosts.values().map(|h| h.1));
         let used: BTreeSet<usize> = bits.flat_map(|bits| (0..4).filter(move |i| bits >> i & 1 == 1)).collect();
@@ -76,7 +76,7 @@ impl State {
         (0..4).filter(|i| bits >> i & 1 == 1).map(|i| POLICIES[i]).collect()
     }
 
-    /// All objects by kind and name; kinds sort in the order in which they may refer to each other.
+    /// Returns all objects by kind and name. An object refers to objects of smaller kinds only.
     fn objects(&self) -> BTreeMap<(u8, &'static str), DesiredUpdate> {
         let mut objects = BTreeMap::new();
         for (set_index, bits) in &self.sets {
@@ -141,7 +141,7 @@ impl State {
         events
     }
 
-    /// The kernel forgets the routes of interfaces that are down.
+    /// Drops the routes of interfaces that are down, as the kernel does.
     fn drop_routes(&self, kernel: &mut FakeKernel) {
         let is_down = |index: u32| (10..13).contains(&index) && self.up >> (index - 10) & 1 == 0;
         kernel.routing.routes.retain(|route| !route.target.interface.is_some_and(is_down));
@@ -159,7 +159,8 @@ fn removal(kind: u8, name: &str) -> DesiredUpdate {
     }
 }
 
-/// From one state to another: what is referred to comes first and goes last.
+/// Returns the updates from one state to another: referenced objects come first and are removed
+/// last.
 fn transition(from: &State, to: &State) -> Vec<DesiredUpdate> {
     let (old, new) = (from.objects(), to.objects());
     let added = new.iter().filter(|(key, update)| old.get(*key) != Some(update)).map(|(_, update)| update.clone());
@@ -181,7 +182,8 @@ fn of_state(backend: Backend, state: &State) -> Dataplane {
     dataplane
 }
 
-/// What must not depend on history: sysctls and ARP entries stay with an interface until it goes.
+/// Returns the part of the state that must not depend on history. Sysctls and ARP entries do: they
+/// stay until their interface is removed.
 fn comparable(mut kernel: FakeKernel) -> String {
     kernel.neighbours.entries.clear();
     kernel.sysctls.values.clear();
@@ -193,11 +195,11 @@ fn assert_as_wanted(problems: &[DataplaneProblem]) {
     assert!(unexpected.is_empty(), "{unexpected:#?}");
 }
 
-/// Remembers what the kernel was like after every write, and checks each.
+/// Records the kernel after each write, and checks it.
 struct Recorder {
     kernel: FakeKernel,
     moments: Vec<FakeKernel>,
-    /// What the state that is being applied makes of a clean kernel.
+    /// A clean kernel to which the same state was applied.
     converged: FakeKernel,
 }
 
@@ -212,7 +214,7 @@ impl Recorder {
         self.moments.push(self.kernel.clone());
     }
 
-    /// Whether a table is what the state that is being applied asks for; or less, where sets are missing or out of date.
+    /// Reports whether a table is as desired, or reduced because sets are missing or out of date.
     fn is_written(&self, family: Family, table: Table) -> bool {
         let (wanted, sets) = (&self.converged.netfilter.sets, &self.kernel.netfilter.sets);
         let is_in_sync = |name: &&str| sets.names().contains(name) && sets.members(name) == wanted.members(name);
@@ -221,14 +223,14 @@ impl Recorder {
     }
 }
 
-/// A clean kernel after this state.
+/// Returns a clean kernel to which this state was applied.
 fn converged(backend: Backend, state: &State) -> FakeKernel {
     let mut kernel = kernel(backend);
     apply_until_in_sync(&mut of_state(backend, state), &mut kernel);
     kernel
 }
 
-/// Where anything leads to a workload, the kernel enters our chains.
+/// If anything leads to a workload, the kernel enters our chains.
 fn assert_ways_follow_policy(kernel: &FakeKernel) {
     for (family, forwarding) in [(Family::V4, "net/ipv4/ip_forward"), (Family::V6, "net/ipv6/conf/all/forwarding")] {
         let routed = kernel.routing.routes.iter().any(|route| route.key.destination.family() == family);
@@ -282,7 +284,7 @@ impl Netfilter for Recorder {
                 }
             }
             if command.program.ends_with("-restore") {
-                // Killed between two transactions of one input.
+                // A kill between two transactions of one input.
                 let mut cut = self.kernel.clone();
                 match command.program.starts_with("ip6") {
                     true => cut.netfilter.tables_v6.crash_after(1),
@@ -461,7 +463,8 @@ fn backend() -> impl Strategy<Value = Backend> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// A long life, a new start, and any order of messages end at the same kernel, and then nothing is left to write.
+    /// A long history, a new start, and any order of updates end with the same kernel, and then
+    /// nothing is left to write.
     #[test]
     fn history_leaves_no_trace(
         backend in backend(),
@@ -496,7 +499,7 @@ proptest! {
         assert_as_wanted(&apply_until_in_sync(&mut born, &mut other).problems);
         prop_assert_eq!(comparable(kernel.clone()), comparable(other));
 
-        // Sysctls and ARP entries included: what is there is right.
+        // This includes sysctls and ARP entries: the present ones are right.
         kernel.reset_writes();
         assert_as_wanted(&apply_until_in_sync(&mut lived, &mut kernel).problems);
         prop_assert_eq!(kernel.writes(), Writes::default());
@@ -505,7 +508,8 @@ proptest! {
         prop_assert_eq!(lived.workload_statuses().collect::<Vec<_>>(), born.workload_statuses().collect::<Vec<_>>());
     }
 
-    /// Killed between any two writes, the next start gets to the same kernel, and at no moment is a workload open.
+    /// After a kill between any two writes, the next start reaches the same kernel, and no workload
+    /// is open at any moment.
     #[test]
     fn a_kill_at_any_moment_is_made_good(
         backend in backend(),
@@ -530,8 +534,8 @@ proptest! {
         prop_assert_eq!(comparable(recorder_of_next.kernel), comparable(recorder.kernel));
     }
 
-    /// Whatever fails for how long, nothing leads to a workload before its policy, and what another implementation of
-    /// iptables left goes last.
+    /// Under faults of any kind and duration, nothing leads to a workload before its policy is in
+    /// force, and the rules of another iptables implementation are removed last.
     #[test]
     fn ways_follow_policy_whatever_fails(
         backend in backend(),
@@ -569,7 +573,7 @@ proptest! {
             Fault::end(&mut recorder.kernel);
             before = state.clone();
         }
-        // Connections are tried again within a minute.
+        // Deletions of conntrack entries are retried within a minute.
         recorder.sleep(Duration::from_secs(60));
         assert_as_wanted(&apply_until_in_sync(&mut dataplane, &mut recorder).problems);
         for tables in [&recorder.kernel.netfilter.other_v4, &recorder.kernel.netfilter.other_v6] {
@@ -579,11 +583,11 @@ proptest! {
     }
 }
 
-/// What goes wrong for a while.
+/// A temporary fault.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Nothing,
-    /// Programs of a family, by a part of their name.
+    /// Programs that fail, by a substring of their name.
     Program(&'static str),
     Unreadable(Family, Table),
     Conntrack,

@@ -1,4 +1,5 @@
-//! IP sets that are not in the kernel as they should be: what rests on them is not in force, and everything else is.
+//! IP sets that are not in the kernel as desired: rules that depend on them are not in force, and
+//! everything else is.
 
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ fn change(added: &[&str], removed: &[&str]) -> DesiredUpdate {
     DesiredUpdate::IpSetDelta(IpSetDelta { id: "s:x".into(), added: nets(added), removed: nets(removed) })
 }
 
-/// The rules of a policy for what comes in, in IPv4.
+/// Returns the IPv4 ingress rules of a policy.
 fn rules(kernel: &FakeKernel, name: &str) -> String {
     kernel.netfilter.tables_v4.rules(Table::Filter, &format!("cali-pi-gnp/{name}")).expect(name).join("\n")
 }
@@ -61,7 +62,7 @@ fn restore_errors(dataplane: &Dataplane) -> u64 {
     dataplane.stats().tables.iter().map(|(_, _, table)| table.restore_errors).sum()
 }
 
-/// Applies until `done`, and returns after which time.
+/// Applies until `done`, and returns the elapsed time.
 fn until(dataplane: &mut Dataplane, kernel: &mut FakeKernel, done: impl Fn(&ApplyReport) -> bool) -> Duration {
     let start = kernel.now();
     loop {
@@ -105,7 +106,7 @@ fn an_allow_whose_set_cannot_be_made_is_left_out_and_the_rest_is_in_force() {
         let v6 = kernel.netfilter.tables_v6.rules(Table::Filter, "cali-pi-gnp/uses").expect("IPv6").concat();
         assert!(v6.contains("cali60s:x"), "{v6}");
 
-        // As long as it lasts, nothing is written again and again.
+        // While the fault lasts, tables are not written again and again.
         let restores = kernel.writes().table_restores;
         for _ in 0..20 {
             let report = dataplane.apply(&mut kernel);
@@ -113,7 +114,7 @@ fn an_allow_whose_set_cannot_be_made_is_left_out_and_the_rest_is_in_force() {
         }
         assert_eq!(kernel.writes().table_restores, restores);
 
-        // The apply that makes the set also writes the chain.
+        // The apply that creates the set also writes the chain.
         kernel.netfilter.sets.poison("cali40s:x", false);
         let is_there = |kernel: &FakeKernel| kernel.netfilter.sets.names().contains(&"cali40s:x");
         assert!(!is_there(&kernel));
@@ -240,7 +241,8 @@ fn a_policy_denies_if_members_that_do_not_fit_would_open_it() {
     use RuleAction::{Allow, Deny, Log, NextTier};
     let x = RuleSets { src: ["s:x".into()].into_iter().collect(), ..RuleSets::default() };
     let not_x = RuleSets { not_src: ["s:x".into()].into_iter().collect(), ..RuleSets::default() };
-    // Whether a set that lacks members may let more through, where it cannot be left out.
+    // The flag: a set that lacks members could make this rule's chain allow more, so the chain is
+    // closed.
     let cases = [
         ("deny", Deny, &x, true),
         ("deny-not", Deny, &not_x, false),

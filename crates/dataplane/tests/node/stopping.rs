@@ -1,4 +1,4 @@
-//! A program that is to end leaves the rest undone.
+//! A stopping process leaves the rest undone.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use tortie_nftables::{CommitError, TableId, Transaction};
 use crate::common::{apply_until_in_sync, dataplane, kernel, pod, policy, profile, set, up, workload};
 use crate::walk::assert_unknown_workloads_are_denied;
 
-/// A kernel during whose so-manieth call the program is told to end.
+/// A kernel that begins to stop during the call with this number.
 struct Ending {
     kernel: FakeKernel,
     calls_left: usize,
@@ -31,7 +31,8 @@ impl Ending {
         self.call_within_a_step()
     }
 
-    /// A call of a step of several, such as those that set up a device: the step is finished all the same.
+    /// A call within a step of several calls, such as the setup of a device: the step is finished
+    /// all the same.
     fn call_within_a_step(&mut self) -> &mut FakeKernel {
         self.calls_left = self.calls_left.saturating_sub(1);
         &mut self.kernel
@@ -40,7 +41,7 @@ impl Ending {
 
 impl Kernel for Ending {
     fn sysctls(&mut self) -> Option<&mut dyn Sysctls> {
-        // A call that takes no time need not be stopped.
+        // A call that takes no time may follow the request to stop.
         self.kernel.sysctls()
     }
 
@@ -75,7 +76,7 @@ impl Netfilter for Ending {
     fn run(&mut self, commands: Vec<Command>) -> Vec<Outcome> {
         let outcomes = self.call().run(commands);
         if self.is_stopping() {
-            // They may have been killed; their effects are unknown.
+            // The commands may have been killed; their effects are unknown.
             return outcomes.iter().map(|_| Outcome::not_run("this program is ending")).collect();
         }
         outcomes
@@ -110,7 +111,7 @@ impl Conntrack for Ending {
 
 impl Routing for Ending {
     fn routes(&mut self, family: Family, table: RouteTableIndex) -> Result<Vec<Route>, KernelError> {
-        // A call that takes no time need not be stopped.
+        // A call that takes no time may follow the request to stop.
         self.kernel.routes(family, table)
     }
 
@@ -173,7 +174,7 @@ impl Links for Ending {
     }
 }
 
-/// A pod with limits of bandwidth in both directions.
+/// A pod with bandwidth limits in both directions.
 fn limited(iface: &str, number: u8) -> WorkloadEndpoint {
     let qos = QosControls {
         ingress_bandwidth: 8_000_000,

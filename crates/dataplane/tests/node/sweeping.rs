@@ -1,4 +1,5 @@
-//! The rules of the other implementation of iptables go only when those of this one are all in the kernel.
+//! The rules of the other iptables implementation are removed only when all rules of this one are
+//! in the kernel.
 
 use tortie_dataplane::Dataplane;
 use tortie_dataplane::fake::FakeKernel;
@@ -14,7 +15,7 @@ fn updates() -> Vec<DesiredUpdate> {
     vec![profile("kns.default"), policy("a", "all()", None), workload("w", pod("cali1", 1), &["a"])]
 }
 
-/// A node with the rules of one implementation, as a run of the other finds it.
+/// A kernel with the rules of one implementation, as found by a process that uses the other.
 fn left_by(old: Backend, new: Backend) -> FakeKernel {
     let mut before = kernel(old);
     apply_until_in_sync(&mut dataplane(old, updates(), [up("cali1", 7)]), &mut before);
@@ -36,7 +37,7 @@ fn start(backend: Backend, other: Backend) -> Dataplane {
     dataplane
 }
 
-/// How many tables of the other implementation still have something of ours.
+/// Returns the number of tables of the other implementation that still hold our rules or chains.
 fn left(kernel: &FakeKernel) -> usize {
     let has = |(tables, table): (&tortie_iptables::fake::FakeKernel, Table)| tables.saved(table).contains("cali");
     let all = [&kernel.netfilter.other_v4, &kernel.netfilter.other_v6];
@@ -88,7 +89,7 @@ fn what_comes_back_at_run_time_is_swept_only_while_the_new_tables_are_in_force()
     apply_until_in_sync(&mut dataplane, &mut kernel);
     assert_eq!(left(&kernel), 0);
 
-    // A start of the old version, say.
+    // The old rules come back, as after a start of the old version.
     kernel.netfilter.other_v4 = returning;
     let back = left(&kernel);
     kernel.netfilter.tables_v4.set_incompatible(Table::Filter, true);

@@ -1,4 +1,4 @@
-//! Sysctls are kept as wanted, whoever changes them.
+//! Sysctls are kept as desired, even if another process changes them.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn start() -> (Dataplane, FakeKernel) {
     (dataplane, kernel)
 }
 
-/// Lets time pass, with all applies that are asked for.
+/// Lets time pass, with all applies that are due.
 fn pass(dataplane: &mut Dataplane, kernel: &mut FakeKernel, time: Duration) -> Vec<DataplaneProblem> {
     let end = kernel.now() + time;
     let mut problems = Vec::new();

@@ -1,10 +1,11 @@
-//! A packet's way through the rules in the kernel, as far as it depends on interfaces; everything else may go either way.
+//! Walk of a packet through the rules in the kernel. Only matches on interfaces are evaluated; any
+//! other match may succeed or fail.
 
 use tortie_dataplane::fake::FakeKernel;
 use tortie_iptables::Table;
 use tortie_model::Family;
 
-/// What can happen to the first packet of a connection.
+/// Possible verdicts on the first packet of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ends {
     pub(crate) accepted: bool,
@@ -12,7 +13,7 @@ pub(crate) struct Ends {
     pub(crate) falls_through: bool,
 }
 
-/// What can happen to a packet in a chain of the `filter` table.
+/// Returns the possible verdicts on a packet in a chain of the `filter` table.
 pub(crate) fn walk(kernel: &FakeKernel, family: Family, chain: &str, from: &str, to: &str) -> Ends {
     let mut ends = Ends::default();
     for rule in kernel.tables(family).rules(Table::Filter, chain).unwrap_or_default() {
@@ -52,8 +53,8 @@ pub(crate) fn walk(kernel: &FakeKernel, family: Family, chain: &str, from: &str,
     ends
 }
 
-/// An interface that looks like a workload's but that nobody knows must have no way through, from the moment on that
-/// anything leads to our rules.
+/// Packets from and to an unknown interface with a workload prefix must be denied, as soon as the
+/// kernel enters our rules.
 pub(crate) fn assert_unknown_workloads_are_denied(kernel: &FakeKernel) {
     let rules = kernel.tables(Family::V4).rules(Table::Filter, "FORWARD").unwrap_or_default();
     if !rules.iter().any(|rule| rule.contains("-j cali-FORWARD")) {

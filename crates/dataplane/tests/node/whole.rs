@@ -1,4 +1,4 @@
-//! Rendering for a clean node, removing everything, and what the fixed chains need.
+//! Rendering for a clean node, cleanup, and the sets and chains that fixed chains need.
 
 use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{CleanupConfig, Dataplane, cleanup};
@@ -24,7 +24,7 @@ fn updates() -> Vec<DesiredUpdate> {
     ]
 }
 
-/// What is rendered for a clean node is what makes a clean node as wanted.
+/// The rendered texts bring a clean node to the desired state.
 #[test]
 fn what_is_rendered_is_what_would_be_written() {
     for backend in BACKENDS {
@@ -102,7 +102,7 @@ fn cleanup_removes_all_that_is_ours_and_nothing_else() {
     }
 }
 
-/// Every set that a fixed chain may mention exists from the first write on, whatever is configured.
+/// Each set that a fixed chain may refer to exists from the first write on, with any configuration.
 #[test]
 fn all_options_together_find_their_sets_and_chains() {
     for backend in BACKENDS {
@@ -200,8 +200,8 @@ fn sets_that_are_not_needed_go_some_at_a_time() {
     assert_eq!(kernel.netfilter.sets.names().len(), with - 80);
 }
 
-/// `iptables-nft-save` reads everything for each table, so that one listing of all is worth it; but if that fails, each
-/// table is on its own.
+/// `iptables-nft-save` reads everything for each table, so one listing of all tables is cheaper. If
+/// that fails, each table is listed separately.
 #[test]
 fn tables_of_nftables_are_read_at_once() {
     let mut node = kernel(Backend::Nft);
@@ -210,7 +210,7 @@ fn tables_of_nftables_are_read_at_once() {
     apply_until_in_sync(&mut dataplane(Backend::Nft, updates(), [up("eth0", 1)]), &mut node);
     assert_eq!(node.netfilter.tables_v4.counters().saves - before, 1);
 
-    // One that cannot be shown leaves the others alone.
+    // A table that cannot be listed does not affect the others.
     node.netfilter.tables_v4.set_incompatible(Table::Nat, true);
     let mut restarted = dataplane(Backend::Nft, updates(), [up("eth0", 1)]);
     let report = restarted.apply(&mut node);
@@ -224,7 +224,7 @@ fn tables_of_nftables_are_read_at_once() {
     assert_eq!(node.netfilter.tables_v4.counters().saves - before, 5);
 }
 
-/// With nftables, tables are only read again when somebody else has committed something.
+/// With nftables, tables are read again only after a commit of another process.
 #[test]
 fn tables_that_nobody_else_writes_are_not_read_again() {
     for (backend, is_quiet) in [(Backend::Nft, true), (Backend::Legacy, false)] {
@@ -248,7 +248,7 @@ fn tables_that_nobody_else_writes_are_not_read_again() {
         assert_ne!(kernel.state(), before);
         let saved = check(&mut kernel);
         assert_eq!(kernel.state(), before, "{backend}");
-        // All tables of each family at once.
+        // One listing of all tables for each family.
         assert!(saved == 2 || !is_quiet, "{saved}");
     }
 }

@@ -68,12 +68,12 @@ fn what_is_left_of_it_goes_when_it_is_switched_off() {
     assert_eq!(devices, ["wg-v6.cali"], "what is no WireGuard device is not ours");
 }
 
-/// A node that encrypts, with a kernel whose interfaces it hears of when it is told to.
+/// A node with encryption, and a kernel whose interface events it receives on request.
 struct Node {
     dataplane: Dataplane,
     kernel: FakeKernel,
     known: BTreeMap<String, (u32, bool)>,
-    /// What was said of the node's own keys.
+    /// Published keys of this node.
     told: Vec<(Family, Option<WireguardKey>)>,
 }
 
@@ -107,7 +107,7 @@ impl Node {
         self
     }
 
-    /// What the monitor of interfaces tells.
+    /// Passes the events of the interface monitor to the dataplane.
     fn hear(&mut self) {
         let devices = self.kernel.links.devices.iter();
         let now: BTreeMap<String, (u32, bool)> =
@@ -129,7 +129,7 @@ impl Node {
         report.problems
     }
 
-    /// Applies until everything is said and done; what is left then.
+    /// Applies until all events are processed; returns the remaining problems.
     fn settle(&mut self) -> Vec<DataplaneProblem> {
         let mut problems = Vec::new();
         for _ in 0..6 {
@@ -148,7 +148,7 @@ impl Node {
         &self.kernel.links.wireguards[&self.device(name).index].peers
     }
 
-    /// The routes of the table in short.
+    /// Returns the routes of the table in short form.
     fn routes(&self) -> Vec<String> {
         let name = |index: u32| {
             let found = self.kernel.links.devices.iter().find(|(_, (device, _))| device.index == index);
@@ -166,7 +166,8 @@ impl Node {
         routes
     }
 
-    /// All that the kernel has of it, but for what depends on when a device was made.
+    /// Returns the `WireGuard` state of the kernel, except the parts that depend on when a device
+    /// was made.
     fn state(&self) -> String {
         let mut lines = self.routes();
         for name in DEVICES {
@@ -175,7 +176,7 @@ impl Node {
             let wireguard = &self.kernel.links.wireguards[&device.index];
             lines.push(format!("{} {:#x} {}", wireguard.port, wireguard.mark, wireguard.public_key.is_some()));
             lines.extend(wireguard.peers.iter().map(|peer| format!("{peer:?}")));
-            // Threads are never switched off for want of peers.
+            // Without peers, threaded reception is not changed.
             let threads = self.kernel.links.threaded.get(name).filter(|_| !wireguard.peers.is_empty());
             lines.push(format!("{threads:?}"));
         }
@@ -263,7 +264,8 @@ fn packets_to_nodes_with_a_key_are_encrypted_and_others_are_not() {
     let routes = [
         "10.65.1.0/26 dev wireguard.cali",
         "10.65.1.9/32 dev wireguard.cali",
-        // This node's own, but for addresses within its networks; and those of a node without a key.
+        // This node's networks, except single addresses within them, and those of a node without a
+        // key.
         "throw 10.65.0.0/26",
         "throw 10.65.2.0/26",
         "throw 10.66.0.9/32",
@@ -275,7 +277,7 @@ fn packets_to_nodes_with_a_key_are_encrypted_and_others_are_not() {
     let own = wireguard.public_key;
     assert!(own.is_some() && node.told.contains(&(Family::V4, own)), "{:?}", node.told);
 
-    // What has been done is not done again, also not by another process.
+    // A restart writes nothing again.
     node.kernel.reset_writes();
     assert_eq!(node.settle(), []);
     let mut next = Node::with(settings(false), node.kernel);
@@ -419,7 +421,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What was told last of everything.
+/// The last update of each object.
 #[derive(Debug, Default)]
 struct Told {
     hosts: BTreeMap<usize, u8>,
@@ -503,8 +505,8 @@ impl Node {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever is told in whichever order, fails, and is done by others meanwhile: when all is quiet the kernel is as one
-    /// that was told the end alone.
+    /// After updates in any order, failures, and changes by other processes, the kernel is equal to
+    /// that of a dataplane which received the final state only.
     #[test]
     fn history_leaves_no_trace(
         encrypts_hosts in any::<bool>(),
@@ -526,7 +528,7 @@ proptest! {
         prop_assert_eq!(born.settle(), []);
         prop_assert_eq!(lived.state(), born.state());
 
-        // Nothing is left to do, also not for another process.
+        // Nothing is left to do, not even for another process.
         let mut next = Node::with(settings(encrypts_hosts), lived.kernel.clone());
         next.kernel.reset_writes();
         told.events().iter().for_each(|event| next.happen(event));

@@ -98,7 +98,8 @@ fn labels_are_placed_once_behind_their_jumps() {
     assert_eq!(far(32_768), Err(AssembleError::TooFar { instruction: 1 }));
 }
 
-/// Encodings as the kernel's assembler makes them (`Documentation/bpf/standardization`, and `llvm-mc -mcpu=v3`).
+/// Encodings equal those of the kernel's assembler (`Documentation/bpf/standardization`, and
+/// `llvm-mc -mcpu=v3`).
 #[test]
 #[cfg(target_endian = "little")]
 fn encodings() {
@@ -148,7 +149,7 @@ fn encodings() {
     assert!(text.contains("\n13: if w0 > 9 goto 16\n14: if r0 s< r2 goto 16\n15: call MapLookup\n"), "{text}");
 }
 
-/// A step of a random program; registers are numbers below 6, and jumps skip so many steps.
+/// A step of a random program. Registers are numbers below 6; jumps skip a number of steps.
 #[derive(Clone, Debug)]
 enum Step {
     Compute(Operation, bool, usize, Result<usize, i32>),
@@ -187,7 +188,7 @@ const TESTS: [Test; 11] = [
     Test::LessOrEqualSigned,
 ];
 const SIZES: [Size; 4] = [Size::U8, Size::U16, Size::U32, Size::U64];
-/// How many bytes of the stack random programs use.
+/// Size of the stack of random programs in bytes.
 const STACK: u16 = 32;
 
 fn step() -> impl Strategy<Value = Step> {
@@ -208,8 +209,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Where `rbpf` 0.4 does as the kernel does: it extends negative numbers in comparisons by zeros, and leaves the upper half of a
-/// register if the lower is divided by 0.
+/// Reports whether `rbpf` 0.4 executes a step like the kernel. It zero-extends negative numbers in
+/// comparisons, and leaves the upper half of a register if the lower is divided by 0.
 fn is_alike_in_rbpf(step: &Step) -> bool {
     match step {
         Step::Skip(test, true, _, Err(number), _) => {
@@ -239,13 +240,14 @@ fn operand(operand: &Result<usize, i32>) -> Operand {
     }
 }
 
-/// The bytes below the end of the stack at which something of this size is, aligned.
+/// Returns the aligned stack offset of a value of this size.
 fn below(size: Size, place: u16) -> i16 {
     let bytes = size.bytes();
     i16::try_from(STACK - place / bytes * bytes).unwrap()
 }
 
-/// The program, which begins with all registers and the stack written and ends with what they hold as one number.
+/// Returns a program that initializes all registers and the stack, executes the steps, and returns
+/// a combination of all registers and the stack.
 fn write(steps: &[Step]) -> Result<Program, AssembleError> {
     let mut program = Assembler::new();
     for number in 0..6 {
@@ -306,7 +308,7 @@ fn begin(number: usize) -> u64 {
     (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// What the program leaves, worked out from the steps.
+/// Returns the expected result of the program.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
@@ -373,7 +375,7 @@ fn model(steps: &[Step]) -> u64 {
     registers.chain(words).reduce(|sum, next| sum.wrapping_mul(31).wrapping_add(next)).unwrap()
 }
 
-/// An operation on numbers of so many bits, which are 0 above.
+/// Returns the result of an operation on numbers of this width, which are 0 above it.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
@@ -423,7 +425,7 @@ proptest! {
     #[test]
     fn programs_do_what_they_say(steps in prop::collection::vec(step().prop_filter("rbpf", is_alike_in_rbpf), 0..40)) {
         let program = match write(&steps) {
-            // Numbers that cannot be operands, and steps that nothing leads to.
+            // Steps with invalid operands, and unreachable steps, are skipped.
             Err(AssembleError::Flaw { flaw: Flaw::BadOperand, .. }) => return Ok(()),
             program => program.unwrap(),
         };

@@ -22,7 +22,7 @@ fn the_longest_prefix_that_is_assigned_last_counts() {
     assert_eq!(value(&blocks, [10, 1, 2, 4]), 1);
     assert_eq!((value(&blocks, [10, 127, 9, 9]), value(&blocks, [10, 128, 9, 9])), (3, 1));
     assert_eq!(blocks.len(), 4);
-    // All of it is covered: nothing is left to be told apart.
+    // The assignment covers all keys, so one value remains.
     let none = blocks.assign(root, &[assignment(&[], 0, 7)]);
     assert_eq!((none, blocks.get(root, &[10, 1, 2, 3])), (Cell::value(7), 2), "the earlier tree is as it was");
     blocks.release(root);
@@ -51,7 +51,7 @@ fn what_is_alike_is_there_once_and_numbers_are_given_out_after_a_while() {
     assert_eq!(blocks.extent(), 4, "number 0 is never given out");
 }
 
-/// What a kernel has: blocks by number, as they were written.
+/// Model of the map: blocks by number, as written.
 #[derive(Default)]
 struct Written(BTreeMap<u32, [Cell; CELLS]>);
 
@@ -66,7 +66,7 @@ impl Written {
     }
 }
 
-/// Two bytes, so that all keys can be looked at.
+/// Keys of two bytes, so that all of them can be checked.
 fn change() -> impl Strategy<Value = ([u8; 2], u8, u32)> {
     let byte = prop_oneof![0..4_u8, any::<u8>()];
     ((byte.clone(), byte), 0..=16_u8, 0..4_u32)
@@ -89,7 +89,8 @@ proptest! {
             let next = blocks.assign(root, &assignments);
             written.take(&mut blocks);
             if let Some((earlier, model)) = earlier.take() {
-                // Until it is released and the numbers are reclaimed, readers see it whole.
+                // Until it is released and its numbers are reclaimed, readers see the whole earlier
+                // trie.
                 for (key, value) in (0..=u16::MAX).zip(&model).step_by(97) {
                     prop_assert_eq!(written.get(earlier, &key.to_be_bytes()), *value);
                 }
@@ -113,7 +114,7 @@ proptest! {
                 prop_assert_eq!(written.get(root, &key.to_be_bytes()), *value);
             }
         }
-        // The same, made at once, is the same tree.
+        // The same assignments at once give the same trie.
         let keys: Vec<[u8; 2]> = (0..=u16::MAX).map(u16::to_be_bytes).collect();
         let all: Vec<_> = keys.iter().zip(&model).map(|(key, value)| assignment(key, 16, *value)).collect();
         let at_once = blocks.assign(Cell::value(0), &all);

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Types written by hand.
+/// Hand-written BTF.
 #[derive(Default)]
 struct Writer {
     strings: Vec<u8>,
@@ -51,12 +51,12 @@ impl Writer {
     }
 }
 
-/// As C would say it: `struct packet { u32 length; union { const struct { u8 a; u8 b; }; u16 both; }; u32 low: 3, high: 29; }`,
-/// and `struct packet` of another file before it, which has `length` alone.
+/// In C: `struct packet { u32 length; union { const struct { u8 a; u8 b; }; u16 both; }; u32 low:
+/// 3, high: 29; }`, preceded by a `struct packet` of another file, which has only `length`.
 fn kernel() -> Writer {
     let mut writer = Writer::kernel();
     writer.plain(1, "u8", 1);
-    // The rest of an integer.
+    // Remaining fields of the integer type.
     writer.words(&[8]);
     writer.members(STRUCT, "packet", false, &[("length", 1, 0)]);
     writer.members(STRUCT, "", false, &[("a", 1, 0), ("b", 1, 8)]);
@@ -94,7 +94,7 @@ fn functions_have_numbers() {
 fn types_of_a_module_come_behind_those_of_the_kernel() {
     let kernel = kernel();
     let mut module = Writer { strings_before: kernel.strings.len(), ..Writer::default() };
-    // Its members are of types of the kernel.
+    // The types of its members are the kernel's.
     module.members(STRUCT, "entry", false, &[("state", 1, 0), ("", 5, 32)]);
     module.plain(FUNCTION, "track", 9);
     let mut btf = Btf::parse(kernel.bytes()).unwrap();
@@ -139,7 +139,7 @@ fn any_damage_is_an_error_or_harmless() {
             ask(changed);
         }
     }
-    // Two bytes at once, and what follows moved.
+    // Two changed bytes at once, and shifted content.
     for at in 0..whole.len() - 4 {
         for other in (at + 1..whole.len()).step_by(7) {
             let mut changed = whole.clone();

@@ -1,17 +1,18 @@
-//! Getting at what the kernel has in its own structures.
+//! Access to kernel structures.
 
 use super::frame::{BUFFER, DYNPTR, KEY, LENGTH, SKB, STATE, Side, at};
 use super::kernel::{Access, NAME};
 use super::{Attachment, Code};
 use crate::instruction::{Base, Helper, Label, Operation, Register, Size, Test};
 
-/// The bit of a route that is not counted as a user of it.
+/// Bit of a route reference that is not counted.
 const NOT_COUNTED: i32 = 1;
-/// Where a program that is given a packet has its length (`struct __sk_buff`).
+/// Offset of the packet length in the context of a socket filter (`struct __sk_buff`).
 const LENGTH_OF_CONTEXT: i16 = 0;
 
 impl Code<'_> {
-    /// Keeps what the program is given, and how long the packet is. Where structures are read in place, `r2` holds the packet then.
+    /// Saves the context and the packet length on the stack. With access in place, `r2` holds the
+    /// packet afterwards.
     pub(super) fn keep_context(&mut self) {
         match &self.kernel.access {
             Access::Direct(direct) => self
@@ -31,7 +32,7 @@ impl Code<'_> {
         self.asm.store(Size::U32, Base::Frame, at(LENGTH), Register::R1);
     }
 
-    /// Leaves in a register what a structure has there whose address another one holds. `r1` to `r5` may be lost.
+    /// Loads a member of the structure whose address is in `structure`. Clobbers `r1` to `r5`.
     pub(super) fn read_member(&mut self, size: Size, to: Register, structure: Register, member: i16) {
         match self.kernel.access {
             Access::Direct(_) => {
@@ -45,13 +46,14 @@ impl Code<'_> {
         }
     }
 
-    /// The same of the packet, of its eight bytes there.
+    /// Loads eight bytes of the packet structure, like `read_member`.
     pub(super) fn read_packet(&mut self, to: Register, member: i16) {
         self.asm.load(Size::U64, Register::R3, Base::Frame, at(SKB));
         self.read_member(Size::U64, to, Register::R3, member);
     }
 
-    /// The same right behind [`Code::keep_context`], while a register still holds the packet.
+    /// Like `read_packet`, right behind [`Code::keep_context`], while a register still holds the
+    /// packet.
     pub(super) fn read_packet_at_begin(&mut self, to: Register, member: i16) {
         match self.kernel.access {
             Access::Direct(_) => {
@@ -61,7 +63,8 @@ impl Code<'_> {
         }
     }
 
-    /// Has so many bytes copied to the stack from the address in `r3`. What cannot be read is not known.
+    /// Copies bytes from the kernel address in `r3` to the stack. A packet for which that fails is
+    /// treated as unknown.
     fn copy_from_kernel(&mut self, to: i16, bytes: i16) {
         let unknown = self.unknown;
         self.asm
@@ -71,12 +74,14 @@ impl Code<'_> {
             .jump_if(Register::R0, Test::NotEqual, 0, unknown);
     }
 
-    /// Leaves the device of a side in `r3`: 0 if there is none. By the route if that is asked for, or where nothing else tells it.
+    /// Leaves the device of a side in `r3`; 0 if it has none. Uses the route's device if `of_route`
+    /// is set, or if there is no other source.
     pub(super) fn find_device(&mut self, side: Side, of_route: bool) {
         let (told, found) = (self.asm.label(), self.asm.label());
         let by_route = of_route || (side == Side::Out && self.kernel.attachment() == Attachment::Rule);
         if by_route {
-            // What the hook was told may have changed with the destination.
+            // The device that the hook received may be outdated after a translation of the
+            // destination.
             self.read_packet(Register::R1, self.kernel.skb_route);
             self.asm.compute(Operation::And, Register::R1, !NOT_COUNTED).jump_if(Register::R1, Test::Equal, 0, told);
             self.read_route();
@@ -92,7 +97,7 @@ impl Code<'_> {
                     member,
                 );
             }
-            // Until a packet leaves it has the device by which it came. What goes through a bridge has no route.
+            // Until it leaves, a packet has its incoming device. A bridged packet has no route.
             Access::Copied { skb_device } => self.read_packet(Register::R3, *skb_device),
         }
         if by_route {
@@ -100,7 +105,7 @@ impl Code<'_> {
         }
     }
 
-    /// Leaves the device in `r3` of the route whose address `r1` holds.
+    /// Leaves the device of the route at `r1` in `r3`.
     fn read_route(&mut self) {
         if let Access::Direct(direct) = &self.kernel.access {
             self.asm
@@ -111,7 +116,7 @@ impl Code<'_> {
         self.read_member(Size::U64, Register::R3, Register::R1, self.kernel.route_device);
     }
 
-    /// Where the name of the device is whose address `r3` holds, of [`NAME`] bytes.
+    /// Returns the location of the name, of [`NAME`] bytes, of the device at `r3`.
     pub(super) fn find_name(&mut self) -> Name {
         match self.kernel.access {
             Access::Direct(_) => Name { base: Base::Register(Register::R3), begin: self.kernel.device_name },
@@ -123,8 +128,8 @@ impl Code<'_> {
         }
     }
 
-    /// Leaves in `r0` where the packet begins, as numbers of 8 bytes, if so many of them are in one piece; where bytes must be copied,
-    /// has them copied to the stack instead.
+    /// Leaves the address of the packet's bytes in `r0`, as 8-byte numbers, if its first `bytes`
+    /// are contiguous. If bytes must be copied, copies them to the stack instead.
     pub(super) fn find_bytes(&mut self, bytes: i16, copied: i16, otherwise: Label) -> Bytes {
         match &self.kernel.access {
             Access::Direct(direct) => {
@@ -147,7 +152,8 @@ impl Code<'_> {
         }
     }
 
-    /// Has so many bytes of the packet copied, from as far from its beginning as `offset` holds, wherever the kernel has them.
+    /// Copies bytes of the packet to the buffer, from the offset in `offset`, even if they are not
+    /// contiguous in the kernel.
     pub(super) fn collect_at(&mut self, offset: Register, bytes: i16, otherwise: Label) {
         match &self.kernel.access {
             Access::Direct(direct) => {
@@ -171,7 +177,7 @@ impl Code<'_> {
         }
     }
 
-    /// Has so many bytes of the packet copied to the stack, from as far from its beginning as `r2` holds.
+    /// Copies bytes of the packet to the stack, from the offset in `r2`.
     fn load_bytes(&mut self, bytes: i16, to: i16, otherwise: Label) {
         self.asm
             .load(Size::U64, Register::R1, Base::Frame, at(SKB))
@@ -182,17 +188,17 @@ impl Code<'_> {
     }
 }
 
-/// Where the name of a device is.
+/// Location of a device name.
 #[derive(Clone, Copy)]
 pub(super) struct Name {
     pub(super) base: Base,
     pub(super) begin: i16,
 }
 
-/// Where the first bytes of a packet are.
+/// Location of the first bytes of a packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bytes {
-    /// As numbers from the address in `r0` on.
+    /// In place, as numbers at the address in `r0`.
     InPlace,
     /// On the stack.
     Copied,

@@ -1,20 +1,20 @@
-//! What connection tracking says of a packet.
+//! State of a packet in connection tracking.
 
 use super::Code;
 use super::frame::{BUFFER, Seen, TRACKED, at, tracked};
 use super::kernel::TUPLE;
 use crate::instruction::{Base, Helper, Operation, Register, Size, Test};
 
-/// The bits beside the address of a connection (`enum ip_conntrack_info`).
+/// Bits beside the address of a connection (`enum ip_conntrack_info`).
 const INFO: i32 = 7;
 const ESTABLISHED: i32 = 0;
 const RELATED: i32 = 1;
 const NEW: i32 = 2;
 const UNTRACKED: i32 = 7;
-/// Those of replies begin here.
+/// First value for replies.
 const REPLY: i32 = 3;
 
-/// What each of these says of a connection, in two bits. Replies to what is new are new as well.
+/// Two-bit meaning of each of these values. Replies to new connections are new as well.
 const MEANINGS: i32 = {
     let mut meanings = 0;
     let mut info = 0;
@@ -33,7 +33,7 @@ const MEANINGS: i32 = {
 };
 
 impl Code<'_> {
-    /// Finds out whether the packet belongs to a known connection, at the beginning.
+    /// Determines, at the begin of the program, whether the packet belongs to a known connection.
     pub(super) fn read_conntrack(&mut self) {
         let (end, none) = (self.asm.label(), self.asm.label());
         self.read_packet_at_begin(Register::R1, self.kernel.skb_conntrack);
@@ -48,7 +48,7 @@ impl Code<'_> {
             .compute(Operation::And, Register::R3, 3)
             .jump(end)
             .place(none);
-        // What is not tracked begins a connection each time.
+        // Each untracked packet counts as the begin of a connection.
         self.asm
             .set(Register::R3, tracked::NEW)
             .jump_if(Register::R2, Test::Equal, UNTRACKED, end)
@@ -57,7 +57,7 @@ impl Code<'_> {
             .store(Size::U32, Base::Frame, at(TRACKED), Register::R3);
     }
 
-    /// Goes on there if the packet belongs to a known connection.
+    /// Jumps to `label` if the packet belongs to a known connection.
     pub(super) fn if_known(&mut self, label: crate::Label) {
         self.asm.load(Size::U32, Register::R1, Base::Frame, at(TRACKED)).jump_if(
             Register::R1,
@@ -67,7 +67,7 @@ impl Code<'_> {
         );
     }
 
-    /// Drops what belongs to no connection although it should.
+    /// Drops packets that connection tracking considers invalid, if configured.
     pub(super) fn drop_invalid(&mut self) {
         if self.settings.deny_invalid_conntrack {
             let unknown = self.unknown;
@@ -80,7 +80,8 @@ impl Code<'_> {
         }
     }
 
-    /// Finds out what the packet was before its addresses were translated: as it is, if nobody can have done that.
+    /// Determines the addresses and ports of the packet before NAT: those of the packet as it is,
+    /// if it cannot have been translated.
     pub(super) fn read_first(&mut self) {
         let (now, first) = (Seen::Now.places(self.family), Seen::First.places(self.family));
         let (begun, end, unknown) = (self.asm.label(), self.asm.label(), self.unknown);
@@ -100,7 +101,7 @@ impl Code<'_> {
             .compute(Operation::And, Register::R2, INFO)
             .compute(Operation::And, Register::R3, !INFO)
             .jump_if(Register::R3, Test::Equal, 0, end)
-            // Packets of the direction of the first one: their addresses were those of the first.
+            // A packet of the same direction as the first one had the addresses of the first.
             .jump_if(Register::R2, Test::Equal, ESTABLISHED, begun)
             .jump_if(Register::R2, Test::NotEqual, NEW, end)
             .place(begun)
@@ -111,7 +112,8 @@ impl Code<'_> {
             .jump_if(Register::R0, Test::NotEqual, 0, unknown);
         self.copy(BUFFER + tuple.source, first.source, words);
         self.copy(BUFFER + tuple.destination, first.destination, words);
-        // Of protocols that it does not know it has no ports; what has none as it is had none before.
+        // Connection tracking has no ports for protocols that it does not know. A packet without
+        // ports now had none before.
         self.asm
             .load(Size::U8, Register::R1, Base::Frame, at(BUFFER + tuple.protocol))
             .store(Size::U8, Base::Frame, at(first.protocol), Register::R1)

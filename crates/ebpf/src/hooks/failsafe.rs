@@ -1,4 +1,4 @@
-//! Ports that stay open whatever policy says.
+//! Failsafe ports, which stay open whatever the policy is.
 
 use tortie_classes::evaluate::FailsafePort;
 use tortie_model::{Cidr, Direction};
@@ -7,17 +7,17 @@ use super::Code;
 use super::frame::{Seen, at};
 use crate::instruction::{Base, Label, Operation, Register, Size, Test};
 
-/// Which failsafe ports count.
+/// Failsafe ports that are compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Replies {
-    /// Those that the packet is for.
+    /// The packet's destination port.
     No,
-    /// Those that it answers as well: nobody knows its connection yet.
+    /// Also its source port, for replies: the connection is not known yet.
     Yes,
 }
 
 impl Code<'_> {
-    /// Goes on at a label if the packet is for a failsafe port.
+    /// Jumps to `label` if the packet is for a failsafe port.
     pub(super) fn if_failsafe(&mut self, seen: Seen, direction: Direction, replies: Replies, label: Label) {
         let policy = &self.settings.policy;
         let packet = seen.places(self.family);
@@ -59,7 +59,7 @@ impl Code<'_> {
         self.asm.place(none);
     }
 
-    /// Goes on at a label if an address is not in a network. Writes `r1`.
+    /// Jumps to `other` if an address is not in a network. Clobbers `r1`.
     pub(super) fn compare_net(&mut self, address: i16, net: Cidr, other: Label) {
         let (bytes, bits) = match net.masked().address() {
             std::net::IpAddr::V4(address) => (address.octets().to_vec(), net.prefix_len()),
@@ -72,7 +72,7 @@ impl Code<'_> {
                 break;
             }
             let mask = u32::MAX << (32 - counting);
-            // As they are in memory.
+            // In the byte order of memory.
             let (word, mask) = (i32::from_ne_bytes(*word), i32::from_ne_bytes(mask.to_be_bytes()));
             self.asm.load(Size::U32, Register::R1, Base::Frame, at(address + 4 * place));
             if counting < 32 {

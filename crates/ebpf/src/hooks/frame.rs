@@ -1,4 +1,4 @@
-//! What is where on the stack of a program, counted from the lowest byte of it.
+//! Stack layout of a program: offsets from its lowest byte.
 
 use tortie_model::{Direction, Family};
 
@@ -10,27 +10,27 @@ use crate::log::{LogRecord, LoggedPlaces};
 use crate::node::MapSizes;
 use crate::walk::BlocksPlace;
 
-/// How many bytes there are.
+/// Size of the used stack in bytes.
 pub(super) const BYTES: u16 = 272;
 
-/// The same as seen from the end of the stack.
+/// Returns the offset from the end of the stack.
 pub(super) const fn at(offset: i16) -> i16 {
     offset - BYTES.cast_signed()
 }
 
-/// The tree of addresses.
+/// Root of the address trie.
 pub(super) const ADDRESSES: i16 = 0;
-/// By how much a hash is shifted of addresses that are looked for before.
+/// Shift of the hash of IPv6 addresses.
 pub(super) const EXACT_SHIFT: i16 = 4;
-/// The tree for those that have no class of their own.
+/// Root of the trie for addresses without a specific class.
 pub(super) const NETWORKS: i16 = 120;
 
-/// Where it is that something is known of a packet.
+/// Stack offsets of a packet's fields.
 #[derive(Clone, Copy)]
 pub(super) struct Places {
-    /// What is logged of it: a head, and behind it all that follows.
+    /// Log record: a head, and behind it the fields that follow.
     pub(super) log: i16,
-    /// The beginning. Of an IPv4 packet that is where its first 24 bytes are put, as they are.
+    /// Begin of the fields. The first 24 bytes of an IPv4 packet are copied here unchanged.
     pub(super) begin: i16,
     pub(super) source: i16,
     pub(super) destination: i16,
@@ -38,34 +38,34 @@ pub(super) struct Places {
     /// Four bytes behind the headers: two ports, or an ICMP message.
     pub(super) source_port: i16,
     pub(super) detail: i16,
-    /// Two bytes that say whether there are such.
+    /// Two bytes that mark whether there are such.
     pub(super) has_detail: i16,
     pub(super) has_source_port: i16,
-    /// Four bytes with the last two, and with the protocol of an IPv6 packet.
+    /// Four bytes that contain the last two fields, and the protocol of an IPv6 packet.
     pub(super) rest: i16,
 }
 
-/// The bytes of what is known of a packet.
+/// Size in bytes of a packet's fields.
 const PACKET: i16 = LogRecord::SIZES[1] - HEAD;
-/// The bytes of what is logged before it.
+/// Size in bytes of the head of a log record.
 const HEAD: i16 = LogRecord::HEAD;
 
-/// So many blocks.
+/// Returns the location of `count` blocks.
 pub(super) const fn blocks_place(count: u32) -> BlocksPlace {
     BlocksPlace { map: MapKind::Blocks.id(), register: Register::R5, count }
 }
 
-/// One of the two packets that are asked about.
+/// One of the two views of a packet that are evaluated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
     /// The packet as it is.
     Now,
-    /// As it was before its addresses were translated.
+    /// The packet before NAT.
     First,
 }
 
 impl Seen {
-    /// Where it is known.
+    /// Returns the stack offsets of its fields.
     pub(super) const fn places(self, family: Family) -> Places {
         let log = match self {
             Self::Now => 8,
@@ -92,7 +92,7 @@ impl Seen {
         }
     }
 
-    /// How it is asked about.
+    /// Returns the inputs of its decision.
     pub(super) const fn question(self, family: Family, direction: Direction, sizes: &MapSizes) -> Question {
         let Places { source, destination, protocol, source_port, detail, has_detail, has_source_port, .. } =
             self.places(family);
@@ -101,7 +101,7 @@ impl Seen {
             Direction::Egress => (source, destination),
         };
         Question {
-            // By this register processors know what they have just stored.
+            // With the frame register as the base, processors forward recent stores to the loads.
             base: Base::Frame,
             blocks: blocks_place(sizes.blocks),
             family,
@@ -127,9 +127,9 @@ impl Seen {
 /// One of the two interfaces of a packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
-    /// By which it came.
+    /// Incoming interface.
     In,
-    /// By which it is to leave.
+    /// Outgoing interface.
     Out,
 }
 
@@ -141,67 +141,67 @@ impl Side {
         }
     }
 
-    /// Its own endpoint, if it has one.
+    /// Returns the offset of its endpoint: the specific one, if any.
     pub(super) const fn own(self) -> i16 {
         self.begin()
     }
 
-    /// The host endpoint that stands for it.
+    /// Returns the offset of the host endpoint that applies to it.
     pub(super) const fn host(self) -> i16 {
         self.begin() + 8
     }
 
-    /// What it is: one of [`interface`].
+    /// Returns the offset of its kind, one of [`interface`].
     pub(super) const fn kind(self) -> i16 {
         self.begin() + 20
     }
 }
 
-// Of numbers that are kept in the upper half of eight bytes, and are not 0, the verifier does not know which they are. For each that it
-// knew it would look at all that follows.
+// The verifier does not track numbers other than 0 in the upper half of an eight-byte stack slot.
+// If it knew the number, it would verify the rest of the program once for each.
 
-/// What interfaces are: those that have a record, what it says.
+/// Kinds of interfaces; for interfaces with a record, the kind in the record.
 pub(super) mod interface {
     use crate::layout::EndpointKind;
 
-    /// It looks like a workload's, but is nobody's.
+    /// Interface with a workload prefix, but without an endpoint.
     pub(crate) const NOBODYS: i32 = EndpointKind::None as i32;
     pub(crate) const WORKLOAD: i32 = EndpointKind::Workload as i32;
     pub(crate) const HOST_ENDPOINT: i32 = EndpointKind::Host as i32;
-    /// The host's, without an endpoint of its own.
+    /// Host interface without a specific endpoint.
     pub(crate) const HOST: i32 = 3;
 }
 
-/// The packet, and what the hook knows of it.
+/// Addresses of the packet, and of the hook state.
 pub(super) const SKB: i16 = 152;
 pub(super) const STATE: i16 = 160;
-/// The bytes of the packet.
+/// Length of the packet in bytes.
 pub(super) const LENGTH: i16 = 168;
-/// What connection tracking says, one of [`tracked`].
+/// State in connection tracking, one of [`tracked`].
 pub(super) const TRACKED: i16 = 172;
 
 pub(super) mod tracked {
-    /// It begins a connection, or is not tracked.
+    /// The packet begins a connection, or is not tracked.
     pub(crate) const NEW: i32 = 1;
-    /// It belongs to one, or tells of one.
+    /// The packet belongs to a connection, or is related to one.
     pub(crate) const KNOWN: i32 = 2;
     pub(crate) const INVALID: i32 = 3;
 }
 
-/// What `bpf_dynptr_from_skb` makes.
+/// Result of `bpf_dynptr_from_skb`.
 pub(super) const DYNPTR: i16 = 176;
-/// The host endpoint of all interfaces.
+/// Host endpoint of all interfaces.
 pub(super) const ALL_INTERFACES: i16 = 192;
-/// The host endpoint whose pre-DNAT policy is asked.
+/// Host endpoint whose pre-DNAT policy is evaluated.
 pub(super) const PICKED: i16 = 200;
-/// Keys of maps.
+/// Map keys.
 pub(super) const KEY: i16 = 208;
-/// The address of a device.
+/// Address of a device.
 pub(super) const DEVICE: i16 = 216;
-/// A header or a tuple.
+/// Buffer for a header or a tuple.
 pub(super) const BUFFER: i16 = 224;
 
-/// The flags of the roots.
+/// Flags of the roots.
 pub(super) const FLAGS: i16 = 268;
 
 const _: () = assert!(BUFFER + TUPLE <= FLAGS && FLAGS + 4 == BYTES.cast_signed() && BYTES.is_multiple_of(8));

@@ -1,6 +1,6 @@
-//! Reading headers.
+//! Parsing of packet headers.
 //!
-//! Whatever cannot be read, and IPv6 packets with more than eight extension headers, are dropped.
+//! Unreadable packets, and IPv6 packets with more than eight extension headers, are dropped.
 
 use tortie_model::Family;
 
@@ -17,42 +17,43 @@ const UDP_LITE: i32 = 136;
 const ICMP: i32 = 1;
 const ICMPV6: i32 = 58;
 
-/// Extension headers of IPv6.
+/// IPv6 extension headers.
 const HOP_BY_HOP: i32 = 0;
 const ROUTING: i32 = 43;
 const FRAGMENT: i32 = 44;
 const AUTHENTICATION: i32 = 51;
 const DESTINATION_OPTIONS: i32 = 60;
-/// How many of them are passed over.
+/// Maximum number of extension headers.
 const EXTENSIONS: usize = 8;
 
-/// The bytes of an IPv4 header without options, and of an IPv6 header.
+/// Length in bytes of an IPv4 header without options, and of an IPv6 header.
 const V4_HEADER: i16 = 20;
 const V6_HEADER: i16 = 40;
-/// Ports, or an ICMP message.
+/// Length in bytes of ports, or of the begin of an ICMP message.
 const BEHIND: i16 = 4;
-/// Where an ICMP message has its id.
+/// Offset of the identifier in an ICMP message.
 const ICMP_ID: i16 = 4;
-/// The first byte of an IPv4 header without options.
+/// First byte of an IPv4 header without options.
 const V4_PLAIN: i32 = 0x45;
-/// The bits of an IPv4 header that say where a fragment begins.
+/// Bits of an IPv4 header with the fragment offset.
 const FRAGMENT_OFFSET: u16 = 0x1fff;
 
-/// Holds how far the next header is from the beginning.
+/// Register with the offset of the next header.
 const OFFSET: Register = Register::R8;
-/// Holds the number of the next header.
+/// Register with the protocol number of the next header.
 const NEXT: Register = Register::R9;
 
-/// What a load of two bytes gives where this stands in the order of the network.
+/// Returns the value of a two-byte load of this number in network byte order.
 pub(super) fn in_network_order(number: u16) -> i32 {
     i32::from(u16::from_ne_bytes(number.to_be_bytes()))
 }
 
 impl Code<'_> {
-    /// Reads what is known of the packet as it is.
+    /// Reads the fields of the packet as it is.
     ///
-    /// Nearly all packets have a header without options or extensions, and TCP or UDP behind it, in one piece. Those are read at
-    /// once, and all others by the kernel, one header after the other.
+    /// Nearly all packets have a header without options or extensions, followed by TCP or UDP, all
+    /// contiguous. Their headers are read at once; those of all other packets through the kernel,
+    /// one after the other.
     pub(super) fn read_headers(&mut self) {
         let packet = Seen::Now.places(self.family);
         let (rare, bare, plain, end) = (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
@@ -62,7 +63,7 @@ impl Code<'_> {
             self.read_plain_v4(rare);
         }
         self.asm.jump_if(NEXT, Test::Equal, TCP, plain).jump_if(NEXT, Test::Equal, UDP, plain).place(rare);
-        // No ports and no message until there are some.
+        // No ports and no ICMP message until they are found.
         self.store_opaque(packet.source_port, 0);
         self.store_opaque(packet.rest, 0);
         if self.is_v6() {
@@ -76,13 +77,13 @@ impl Code<'_> {
         self.asm.place(end);
     }
 
-    /// Says that there are ports.
+    /// Marks the packet as having ports.
     fn has_ports(&mut self) {
         let packet = Seen::Now.places(self.family);
         self.asm.store(Size::U16, Base::Frame, at(packet.has_detail), 0x0101);
     }
 
-    /// Reads an IPv4 header without options, and what is behind it.
+    /// Reads an IPv4 header without options, and the first four bytes behind it.
     fn read_plain_v4(&mut self, rare: Label) {
         let packet = Seen::Now.places(Family::V4);
         if self.find_bytes(V4_HEADER + BEHIND, packet.begin, rare) == Bytes::InPlace {
@@ -103,7 +104,7 @@ impl Code<'_> {
             .load(Size::U8, NEXT, Base::Frame, at(packet.protocol));
     }
 
-    /// Reads an IPv6 header, and what is behind it.
+    /// Reads an IPv6 header, and the first four bytes behind it.
     fn read_plain_v6(&mut self, rare: Label) {
         let packet = Seen::Now.places(Family::V6);
         if self.find_bytes(V6_HEADER + BEHIND, BUFFER, rare) == Bytes::Copied {
@@ -135,12 +136,12 @@ impl Code<'_> {
         const { assert!(Seen::Now.places(Family::V6).destination == Seen::Now.places(Family::V6).source + 16) };
     }
 
-    /// Reads so many bytes at [`OFFSET`] to the buffer, wherever the kernel has them.
+    /// Reads bytes at [`OFFSET`] to the buffer, even if they are not contiguous in the kernel.
     fn collect(&mut self, bytes: i16) {
         self.try_collect(bytes, self.unknown);
     }
 
-    /// The same where it goes on if there are not so many.
+    /// Like `collect`, but jumps to `otherwise` if the packet is too short.
     fn try_collect(&mut self, bytes: i16, otherwise: Label) {
         self.collect_at(OFFSET, bytes, otherwise);
     }
@@ -155,7 +156,7 @@ impl Code<'_> {
         );
     }
 
-    /// Copies so many times four bytes.
+    /// Copies words of four bytes.
     pub(super) fn copy(&mut self, from: i16, to: i16, words: i16) {
         for word in 0..words {
             self.asm.load(Size::U32, Register::R1, Base::Frame, at(from + 4 * word)).store(
@@ -167,7 +168,8 @@ impl Code<'_> {
         }
     }
 
-    /// Fragments behind the first have no transport header: they go on at `bare`.
+    /// Reads an IPv4 header. Fragments behind the first have no transport header: they jump to
+    /// `bare`.
     fn read_v4(&mut self, bare: Label) {
         let (packet, unknown) = (Seen::Now.places(Family::V4), self.unknown);
         self.asm.set(OFFSET, 0);
@@ -195,14 +197,14 @@ impl Code<'_> {
         for _ in 0..EXTENSIONS {
             self.pass_extension(end, bare);
         }
-        // One more is too many.
+        // Another extension header exceeds the maximum.
         for header in [HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, DESTINATION_OPTIONS] {
             self.asm.jump_if(NEXT, Test::Equal, header, unknown);
         }
         self.asm.place(end);
     }
 
-    /// Passes over an extension header; goes on at `end` if there is none.
+    /// Skips an extension header; jumps to `end` if there is none.
     fn pass_extension(&mut self, end: Label, bare: Label) {
         let unknown = self.unknown;
         let (fragment, authentication, options, next) =
@@ -218,7 +220,7 @@ impl Code<'_> {
         }
         self.asm.jump(end);
 
-        // Its length in units of 8 bytes, without the first.
+        // The length is in units of 8 bytes, without the first.
         self.asm.place(options);
         self.collect(2);
         self.asm
@@ -229,7 +231,7 @@ impl Code<'_> {
             .compute(Operation::Add, OFFSET, Register::R1)
             .jump(next);
 
-        // Its length in units of 4 bytes, without the first two.
+        // The length is in units of 4 bytes, without the first two.
         self.asm.place(authentication);
         self.collect(2);
         self.asm
@@ -248,7 +250,7 @@ impl Code<'_> {
             .load(Size::U16, Register::R1, Base::Frame, at(BUFFER + 2))
             .to_big_endian(Size::U16, Register::R1)
             .jump_if(Register::R1, Test::Less, 8, next);
-        // What comes before the transport is in the first fragment only.
+        // Extension headers behind the fragment header are in the first fragment only.
         for header in [HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, DESTINATION_OPTIONS] {
             self.asm.jump_if(NEXT, Test::Equal, header, unknown);
         }
@@ -256,7 +258,7 @@ impl Code<'_> {
         self.asm.place(next);
     }
 
-    /// Reads ports or an ICMP message; protocols without either go on at `bare`.
+    /// Reads ports or an ICMP message; protocols without either jump to `bare`.
     fn read_transport(&mut self, bare: Label) {
         let packet = Seen::Now.places(self.family);
         let ports = self.asm.label();
@@ -271,7 +273,8 @@ impl Code<'_> {
             .load(Size::U16, Register::R1, Base::Frame, at(BUFFER))
             .store(Size::U16, Base::Frame, at(packet.detail), Register::R1)
             .store(Size::U8, Base::Frame, at(packet.has_detail), 1)
-            // The id, by which the log tells echoes apart; what has none, or is shorter, has what follows or 0.
+            // The identifier, by which the log distinguishes echoes. A message without one has
+            // other bytes here; a shorter one has 0.
             .compute(Operation::Add, OFFSET, i32::from(ICMP_ID));
         self.try_collect(2, bare);
         self.copy_half(BUFFER, packet.source_port);

@@ -1,4 +1,4 @@
-//! Whose the interfaces of a packet are.
+//! Endpoints of a packet's interfaces.
 
 use tortie_model::Direction;
 
@@ -14,7 +14,7 @@ use crate::layout::{MapKind, endpoint, roots};
 use crate::walk::NumberWalk;
 
 impl Hook {
-    /// The interfaces that it knows of.
+    /// Returns the interfaces that the hook knows.
     const fn sides(self) -> &'static [Side] {
         match self {
             Self::Prerouting | Self::Input => &[Side::In],
@@ -25,14 +25,14 @@ impl Hook {
 }
 
 impl Code<'_> {
-    /// Keeps what the program is given, and finds out what connection tracking says.
+    /// Saves the context, and reads the state in connection tracking.
     pub(super) fn begin(&mut self) {
         self.keep_context();
         self.read_conntrack();
     }
 
-    /// Keeps a small number on the stack, of which the verifier does not know which: for each one that it knew it would look at all
-    /// that follows. Writes `r4` and `r5`.
+    /// Stores a small number on the stack such that the verifier does not know it: it would verify
+    /// the rest of the program once for each known number. Clobbers `r4` and `r5`.
     pub(super) fn store_opaque(&mut self, place: i16, number: i32) {
         self.asm
             .load(Size::U32, Register::R4, Base::Frame, at(LENGTH))
@@ -42,7 +42,7 @@ impl Code<'_> {
             .store(Size::U32, Base::Frame, at(place), Register::R4);
     }
 
-    /// Leaves the address of a value in `r0`, whose number is at [`KEY`].
+    /// Leaves the address of the value with the number at [`KEY`] in `r0`.
     pub(super) fn look_up(&mut self, map: MapKind, missing: Label) {
         self.asm
             .set_map(Register::R1, map.id())
@@ -51,7 +51,8 @@ impl Code<'_> {
             .jump_if(Register::R0, Test::Equal, 0, missing);
     }
 
-    /// The same with the number in a register, in a joined map of so many values: without asking the kernel. The number is lost.
+    /// Like `look_up`, with the number in a register, in a joined map of `count` values: without a
+    /// call of the kernel. Clobbers the number.
     pub(super) fn find(&mut self, map: MapKind, count: u32, number: Register, missing: Label) {
         let shift = map.value_size().trailing_zeros().cast_signed();
         debug_assert!(map.is_joined() && map.value_size().is_power_of_two());
@@ -62,11 +63,12 @@ impl Code<'_> {
             .compute(Operation::Add, Register::R0, number);
     }
 
-    /// Accepts packets of known connections by the cheapest readings that tell that nothing is to be asked about them, and goes on
-    /// with all others.
+    /// Accepts packets of known connections with the fewest reads that prove that no policy applies
+    /// to them; continues with all others.
     ///
-    /// What has not the name of a workload's interface is neither spoofed nor nobody's. Only untracked policy is asked about known
-    /// connections, at PREROUTING and at OUTPUT, where all interfaces are the host's or may be reached by it.
+    /// A packet of an interface without a workload prefix is neither spoofed nor from an unknown
+    /// workload. Known connections are subject to untracked policy only, at PREROUTING and OUTPUT.
+    /// At OUTPUT, the host may reach all interfaces.
     pub(super) fn accept_known(&mut self, hook: Hook) {
         let (accept, slow) = (self.accept, self.asm.label());
         self.asm.load(Size::U32, Register::R1, Base::Frame, at(TRACKED)).jump_if(
@@ -76,7 +78,7 @@ impl Code<'_> {
             slow,
         );
         for side in hook.sides() {
-            // The host's packets leave by what their route says, which need not be known here.
+            // The host's own packets leave by the device of their route, which is not needed here.
             if hook != Hook::Output {
                 self.read_device(*side, false);
                 self.compare_name(slow);
@@ -94,13 +96,14 @@ impl Code<'_> {
         self.asm.jump(accept).place(slow);
     }
 
-    /// Leaves the address of the roots in `r0` that the current number leads to.
+    /// Leaves the address of the current roots in `r0`.
     fn look_up_roots(&mut self, missing: Label) {
         self.asm.set_first_value(Register::R1, MapKind::Current.id()).load(Size::U64, Register::R1, Register::R1, 0);
         self.find(MapKind::Roots, crate::layout::ROOTS, Register::R1, missing);
     }
 
-    /// Finds out what the interfaces of the hook are. Where a record is missing for that, goes on at [`Code::without_records`].
+    /// Determines the kinds and endpoints of the hook's interfaces. Jumps to
+    /// [`Code::without_records`] if a record is missing.
     pub(super) fn read_interfaces(&mut self, hook: Hook) {
         let closed = self.closed;
         self.look_up_roots(closed);
@@ -133,8 +136,8 @@ impl Code<'_> {
         }
     }
 
-    /// What becomes of a packet if a record is missing from which the endpoints of its interfaces would be known. Policy could deny
-    /// anything then, but for what it is not asked about.
+    /// Handles packets if a record is missing that identifies the endpoints of their interfaces.
+    /// Policy could then deny any packet that it applies to.
     pub(super) fn without_records(&mut self, hook: Hook) {
         let (accept, unknown, closed) = (self.accept, self.unknown, self.closed);
         self.asm.place(closed);
@@ -145,7 +148,7 @@ impl Code<'_> {
             self.asm.jump(next).place(looks).jump(unknown).place(next);
         }
         let direction = match hook {
-            // Whether it is for the host is known behind.
+            // A later hook decides whether the packet is for the host.
             Hook::Prerouting => {
                 self.asm.jump(accept);
                 return;
@@ -168,14 +171,14 @@ impl Code<'_> {
         self.asm.jump(unknown);
     }
 
-    /// Finds the device, whose address is kept, and leaves it in `r3`.
+    /// Finds the device, saves its address, and leaves it in `r3`.
     fn read_device(&mut self, side: Side, of_route: bool) {
         let unknown = self.unknown;
         self.find_device(side, of_route);
         self.asm.store(Size::U64, Base::Frame, at(DEVICE), Register::R3).jump_if(Register::R3, Test::Equal, 0, unknown);
     }
 
-    /// Finds the endpoint of the interface whose device `r3` holds. `r6` holds the roots.
+    /// Finds the endpoint of the interface whose device is at `r3`. `r6` holds the roots.
     fn read_endpoint(&mut self, side: Side) {
         let closed = self.closed;
         let (none, host, looks, last, end) =
@@ -203,7 +206,7 @@ impl Code<'_> {
             .store(Size::U64, Base::Frame, at(side.own()), Register::R0)
             .store(Size::U32, Base::Frame, at(side.kind()), Register::R1)
             .jump_if(Register::R1, Test::Equal, interface::HOST_ENDPOINT, host)
-            // What no record says.
+            // A kind that no valid record has.
             .jump_if(Register::R1, Test::Greater, interface::HOST_ENDPOINT, looks)
             .jump(end)
             .place(host)
@@ -217,17 +220,18 @@ impl Code<'_> {
         self.asm.place(end);
     }
 
-    /// Goes on there if the device at [`DEVICE`] has a name like a workload's interface.
+    /// Jumps to `looks` if the name of the device at [`DEVICE`] has a workload prefix.
     fn compare_name(&mut self, looks: Label) {
         self.asm.load(Size::U64, Register::R3, Base::Frame, at(DEVICE));
         if self.settings.workload_prefixes.is_empty() {
-            // Never, but the program has what is there.
+            // Never true, but keeps the code at `looks` reachable, which the assembler requires.
             self.asm.jump_if(Register::R3, Test::Equal, 0, looks);
         }
         let name = self.find_name();
         for prefix in &self.settings.workload_prefixes {
             let other = self.asm.label();
-            // Of names that are too long for a device none begins with all, as their last byte is 0.
+            // A prefix that is too long for a device name never matches, because the last byte of a
+            // name is 0.
             for (place, byte) in (0..NAME).zip(prefix.bytes()) {
                 self.asm.load(Size::U8, Register::R1, name.base, name.begin + place).jump_if(
                     Register::R1,
@@ -236,12 +240,13 @@ impl Code<'_> {
                     other,
                 );
             }
-            // All names begin with nothing: that is no end for what comes behind.
+            // Always true, but conditional, so that the code behind an empty prefix, which every
+            // name has, stays reachable.
             self.asm.set(Register::R1, 0).jump_if(Register::R1, Test::Equal, 0, looks).place(other);
         }
     }
 
-    /// Goes on there if the interface is of this kind.
+    /// Jumps to `label` if the interface is of this kind.
     pub(super) fn if_kind(&mut self, side: Side, kind: i32, label: Label) {
         self.asm.load(Size::U32, Register::R1, Base::Frame, at(side.kind())).jump_if(
             Register::R1,

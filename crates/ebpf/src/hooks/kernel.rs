@@ -1,10 +1,10 @@
-//! Where the kernel has what programs read.
+//! Layout of the kernel structures that programs read.
 
 use super::Attachment;
 use crate::btf::Btf;
 use crate::instruction::KernelFunction;
 
-/// Where a kernel has what programs read: distances in its structures, and numbers of its functions.
+/// Offsets in the structures of a kernel, and numbers of its functions, as programs need them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelLayout {
     pub(super) skb_conntrack: i16,
@@ -16,19 +16,19 @@ pub struct KernelLayout {
     pub(super) access: Access,
 }
 
-/// How programs get at what is in the kernel's structures.
+/// Access of programs to kernel structures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// They are given netfilter's structures, and read them where they are.
+    /// Programs receive netfilter's structures, and read them in place.
     Direct(Direct),
-    /// They are given a packet, and have copied to their stack what they read.
+    /// Programs receive a packet, and copy structures to their stack.
     Copied {
-        /// Where the packet has its device.
+        /// Offset of the device in the packet.
         skb_device: i16,
     },
 }
 
-/// What is needed to read structures where they are.
+/// Offsets, types and functions for reading structures in place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Direct {
     pub(super) skb_length: i16,
@@ -37,18 +37,18 @@ pub(super) struct Direct {
     pub(super) state_in: i16,
     pub(super) state_out: i16,
     pub(super) route: u32,
-    /// A structure of six numbers of 8 bytes, at least: as such bytes of packets are read.
+    /// Type of a structure of at least six 8-byte numbers, as which bytes of packets are read.
     pub(super) numbers: u32,
     pub(super) dynptr_from_skb: KernelFunction,
     pub(super) cast: KernelFunction,
 }
 
-/// Where a connection has the addresses of its first packet.
+/// Offsets of the addresses and ports of a connection's first packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tuple {
-    /// In the connection.
+    /// Offset of the tuple in the connection.
     pub(super) begin: i32,
-    // In the tuple.
+    // Offsets in the tuple.
     pub(super) source: i16,
     pub(super) source_port: i16,
     pub(super) destination: i16,
@@ -56,11 +56,11 @@ pub(super) struct Tuple {
     pub(super) protocol: i16,
 }
 
-/// The kernel lacks something that programs need.
+/// A type or function that programs need and the kernel lacks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Missing {
-    /// A structure, or a member of it, or it is too far from the beginning.
+    /// A structure or its member is missing, or the member's offset is too large.
     #[error("the kernel has no {structure}.{member} that programs could read")]
     Member {
         /// The structure.
@@ -82,17 +82,17 @@ pub enum Missing {
     },
 }
 
-/// The bytes of a device's name, of which the last is 0.
+/// Size of a device name in bytes, including the final 0.
 pub(super) const NAME: i16 = 16;
-/// The bytes of a tuple that programs read.
+/// Number of bytes of a tuple that programs read.
 pub(super) const TUPLE: i16 = 40;
 
-/// A structure of numbers of 8 bytes, and its first ones.
+/// A structure of 8-byte numbers, and its first members.
 const STATISTICS: &str = "rtnl_link_stats64";
 const NUMBERS: [&str; 6] = ["rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_errors", "tx_errors"];
 
 impl KernelLayout {
-    /// Of no kernel: for programs that are only looked at.
+    /// Returns the layout of no real kernel, for programs that are not loaded.
     #[must_use]
     pub const fn placeholder() -> Self {
         let direct = Direct {
@@ -117,7 +117,7 @@ impl KernelLayout {
         }
     }
 
-    /// How programs for it are attached.
+    /// Returns the attachment for which the layout is.
     #[must_use]
     pub const fn attachment(&self) -> Attachment {
         match self.access {
@@ -126,7 +126,7 @@ impl KernelLayout {
         }
     }
 
-    /// As the kernel describes itself.
+    /// Reads the layout from the kernel's BTF.
     ///
     /// # Errors
     /// [`Missing`].
@@ -139,7 +139,8 @@ impl KernelLayout {
         )
     }
 
-    /// With the offset of a member in a structure, and the numbers of structures and functions.
+    /// Returns the layout, given functions for the offset of a member, and for the numbers of
+    /// structures and functions.
     ///
     /// # Errors
     /// [`Missing`].
@@ -196,7 +197,7 @@ impl KernelLayout {
                 .filter(|offset| *offset <= i16::MAX - NAME)
                 .ok_or(Missing::Member { structure: "net_device", member: "name" })?,
             tuple: Tuple {
-                // The first of two, which is that of the original direction.
+                // The first of two tuples is that of the original direction.
                 begin: i32::from(near("nf_conn", "tuplehash")?) + i32::from(in_tuple_hash),
                 source: within(tuple, "src.u3")?,
                 source_port: within(tuple, "src.u")?,

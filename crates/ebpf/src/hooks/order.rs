@@ -1,4 +1,4 @@
-//! What is asked at each hook, in which order.
+//! Order of policy evaluation at each hook.
 
 use tortie_classes::evaluate::EndpointToHost;
 use tortie_model::{Cidr, Direction};
@@ -11,8 +11,8 @@ use crate::instruction::{Base, Label, Register, Size, Test};
 use crate::layout::{EndpointKind, endpoint};
 use crate::walk::Walk;
 
-/// Messages that the host must receive to act as a router: multicast listener query, report and done, router solicitation,
-/// neighbour solicitation and advertisement (RFC 2710, RFC 4861).
+/// Messages that the host must receive to act as an IPv6 router: multicast listener query, report
+/// and done, router solicitation, neighbour solicitation and advertisement (RFC 2710, RFC 4861).
 const ROUTER_ICMPV6: [i32; 6] = [130, 131, 132, 133, 135, 136];
 const ICMPV6: i32 = 58;
 
@@ -132,7 +132,8 @@ impl Code<'_> {
     pub(super) fn output(&mut self) {
         let accept = self.accept;
         self.read_interfaces(Hook::Output);
-        // The host can always reach its workloads: whoever controls the host controls this.
+        // The host can always reach its workloads: an attacker who controls the host controls this
+        // program as well.
         self.if_kind(Side::Out, interface::WORKLOAD, accept);
         self.if_kind(Side::Out, interface::NOBODYS, accept);
         let (own, tracked) = (self.asm.label(), self.asm.label());
@@ -159,8 +160,8 @@ impl Code<'_> {
         self.normal(Side::Out);
     }
 
-    /// Drops packets of workloads from addresses that are not theirs; all others go on at `rest`. What the kernel's reverse path
-    /// filter lets through although it leads nowhere is let through here as well.
+    /// Drops packets of workloads with foreign source addresses; all others jump to `rest`. Sources
+    /// that the kernel's reverse path filter accepts without a route are accepted here as well.
     #[expect(clippy::expect_used, reason = "the networks are constants")]
     fn drop_spoofed(&mut self, rest: Label) {
         let unknown = self.unknown;
@@ -168,7 +169,7 @@ impl Code<'_> {
         let nets: &[(&str, &[&str])] = if self.is_v6() {
             &[("::/128", &[]), ("fe80::/64", &[])]
         } else {
-            // Who has no address yet asks all for one.
+            // A host without an address requests one by broadcast or multicast.
             &[("0.0.0.0/8", &["255.255.255.255/32", "224.0.0.0/24"])]
         };
         let parse = |net: &str| net.parse::<Cidr>().expect("the text is a network");
@@ -218,8 +219,8 @@ impl Code<'_> {
         self.asm.place(next);
     }
 
-    /// Goes on at a label unless the endpoint of the interface by which the packet came has untracked policy. The endpoint of
-    /// all interfaces has no part in that.
+    /// Jumps to `tracked` unless the endpoint of the incoming interface has untracked policy. The
+    /// endpoint of all interfaces cannot have any.
     fn if_untracked(&mut self, tracked: Label) {
         let own = self.asm.label();
         self.if_kind(Side::In, interface::HOST_ENDPOINT, own);
@@ -227,7 +228,8 @@ impl Code<'_> {
         self.unless_asked(Asked::host(Side::In.own(), host::UNTRACKED, INGRESS, Seen::Now), tracked);
     }
 
-    /// Asks once more what was asked at PREROUTING, where what is denied was dropped, and goes on at one of two labels.
+    /// Repeats the evaluation at PREROUTING, where denied packets were dropped. Jumps to `accepted`
+    /// if policy allowed the packet there, else to `otherwise`.
     fn if_accepted_before(&mut self, accepted: Label, otherwise: Label) {
         let deny = self.drop;
         let (asked, pre_dnat) = (self.asm.label(), self.asm.label());
@@ -245,8 +247,9 @@ impl Code<'_> {
         self.ask(asked, Counted::Before, Outcomes { allow: accepted, deny, undecided: otherwise });
     }
 
-    /// Finds the endpoint whose pre-DNAT policy is asked: that of the interface if it has any, or else that of all interfaces, which
-    /// includes those of workloads. If there is none, goes on at a label.
+    /// Finds the endpoint whose pre-DNAT policy is evaluated: that of the interface if it has any,
+    /// else that of all interfaces, which include workload interfaces. Jumps to `none` if there is
+    /// none.
     fn pick_pre_dnat(&mut self, none: Label) {
         let picked = self.asm.label();
         for record in [Side::In.host(), ALL_INTERFACES] {
@@ -259,7 +262,8 @@ impl Code<'_> {
         self.asm.jump(none).place(picked);
     }
 
-    /// What a workload's policy says of a packet from it or to it: if nothing is against it, goes on at a label.
+    /// Evaluates a workload's policy for a packet from it or to it; jumps to `allowed` if the
+    /// packet is not denied.
     fn workload(&mut self, side: Side, allowed: Label) {
         self.drop_invalid();
         if side == Side::In {
@@ -269,7 +273,7 @@ impl Code<'_> {
         self.ask(Asked::workload(side), Counted::Yes, Outcomes { allow: allowed, deny: drop, undecided: drop });
     }
 
-    /// What a host endpoint that has something to say does of a packet to the host or from it.
+    /// Evaluates a host endpoint's normal policy for a packet to the host or from it.
     fn normal(&mut self, side: Side) {
         let (accept, drop) = (self.accept, self.drop);
         let direction = if side == Side::In { INGRESS } else { EGRESS };
@@ -279,7 +283,8 @@ impl Code<'_> {
         self.ask(asked, Counted::Yes, Outcomes { allow: accept, deny: drop, undecided: drop });
     }
 
-    /// What a host endpoint says of a packet through the host: if nothing is against it, goes on at a label.
+    /// Evaluates a host endpoint's policy for a forwarded packet; jumps to `allowed` if the packet
+    /// is not denied.
     fn forwarded(&mut self, side: Side, allowed: Label) {
         let is_endpoint = self.asm.label();
         self.if_host_endpoint(side, is_endpoint);
@@ -292,7 +297,7 @@ impl Code<'_> {
         self.ask(asked, Counted::Yes, Outcomes { allow: allowed, deny: drop, undecided: allowed });
     }
 
-    /// Goes on at a label if a host endpoint stands for the interface.
+    /// Jumps to `label` if a host endpoint applies to the interface.
     fn if_host_endpoint(&mut self, side: Side, label: Label) {
         self.asm
             .load(Size::U64, Register::R6, Base::Frame, at(side.host()))
@@ -300,8 +305,8 @@ impl Code<'_> {
             .jump_if(Register::R1, Test::Equal, EndpointKind::Host as i32, label);
     }
 
-    /// Goes on at a label if the endpoint of the interface by which the packet came, or that of all interfaces, has pre-DNAT
-    /// policy, or the first of them something to say in one of these layers.
+    /// Jumps to `label` if the endpoint of the incoming interface, or that of all interfaces, has
+    /// pre-DNAT policy, or if the former has policy in one of these layers.
     fn if_any_asked(&mut self, layers: &[(usize, Direction)], label: Label) {
         let pre_dnat = (host::PRE_DNAT, INGRESS);
         self.if_asked(Side::In.host(), &[layers, &[pre_dnat]].concat(), label);

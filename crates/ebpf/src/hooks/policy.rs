@@ -1,4 +1,4 @@
-//! Asking the groups of endpoints.
+//! Evaluation of the groups of endpoints.
 
 use tortie_model::{Direction, Protocol};
 
@@ -9,7 +9,7 @@ use crate::instruction::{Base, Helper, Label, Operation, Register, Size, Test};
 use crate::layout::{ALLOW, DENY, EndpointRecord, MapKind, UNDECIDED, VERDICT_BITS, endpoint, roots};
 use crate::log::LogRecord;
 
-/// The places of the groups of host endpoints.
+/// Indices of a host endpoint's groups.
 pub(super) mod host {
     pub(crate) const NORMAL: usize = 0;
     pub(crate) const FORWARD: usize = 2;
@@ -17,26 +17,26 @@ pub(super) mod host {
     pub(crate) const PRE_DNAT: usize = 6;
 }
 
-/// Of which endpoint a group is asked.
+/// A group to evaluate.
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
-    /// Where the address of its record is kept.
+    /// Stack offset of the address of the endpoint's record.
     pub(super) record: i16,
-    /// The place of the group in the record.
+    /// Index of the group in the record.
     pub(super) group: usize,
-    /// To it or from it.
+    /// Direction: to the endpoint or from it.
     pub(super) direction: Direction,
-    /// About which packet.
+    /// View of the packet.
     pub(super) seen: Seen,
 }
 
 impl Asked {
-    /// A layer of a host endpoint.
+    /// Returns the group of a host endpoint's layer.
     pub(super) fn host(record: i16, layer: usize, direction: Direction, seen: Seen) -> Self {
         Self { record, group: layer + usize::from(direction == Direction::Egress), direction, seen }
     }
 
-    /// A workload.
+    /// Returns the group of a workload.
     pub(super) fn workload(side: Side) -> Self {
         let (group, direction) = match side {
             Side::In => (EndpointRecord::WORKLOAD_EGRESS, Direction::Egress),
@@ -46,15 +46,15 @@ impl Asked {
     }
 }
 
-/// Whether a decision counts.
+/// Whether a decision is counted and logged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Counted {
     Yes,
-    /// It has been counted where it was taken first.
+    /// It was counted when it was made first.
     Before,
 }
 
-/// Where it goes on behind a decision.
+/// Jump targets for each verdict.
 #[derive(Clone, Copy)]
 pub(super) struct Outcomes {
     pub(super) allow: Label,
@@ -63,7 +63,7 @@ pub(super) struct Outcomes {
 }
 
 impl Code<'_> {
-    /// Goes on at a label if a host endpoint has something to say in one of these layers.
+    /// Jumps to `label` if a host endpoint has policy in one of these layers.
     pub(super) fn if_asked(&mut self, record: i16, layers: &[(usize, Direction)], label: Label) {
         let bits =
             layers.iter().map(|(layer, direction)| 1 << Asked::host(record, *layer, *direction, Seen::Now).group);
@@ -73,7 +73,7 @@ impl Code<'_> {
             .jump_if(Register::R1, Test::Common, bits.fold(0, |all, bit| all | bit), label);
     }
 
-    /// Goes on at a label unless the group has something to say.
+    /// Jumps to `label` unless the group has policy.
     pub(super) fn unless_asked(&mut self, asked: Asked, label: Label) {
         self.asm
             .load(Size::U64, Register::R6, Base::Frame, at(asked.record))
@@ -82,7 +82,7 @@ impl Code<'_> {
             .jump_if(Register::R1, Test::Equal, 0, label);
     }
 
-    /// Asks a group. What is missing denies.
+    /// Evaluates a group. A missing record or block denies.
     #[expect(clippy::expect_used, reason = "layers are constants")]
     pub(super) fn ask(&mut self, asked: Asked, counted: Counted, outcomes: Outcomes) {
         let (missing, decided) = (self.asm.label(), self.asm.label());
@@ -119,7 +119,8 @@ impl Code<'_> {
             .store(Size::U32, Base::Frame, at(KEY), Register::R1);
         self.look_up(MapKind::Counters, end);
         self.asm
-            // Packets of the host itself may be interrupted by others.
+            // Programs for packets of the host itself may be interrupted by programs for other
+            // packets.
             .set(Register::R1, 1)
             .add_atomically(Register::R0, 0, Register::R1)
             .load(Size::U32, Register::R1, Base::Frame, at(LENGTH))
@@ -127,7 +128,7 @@ impl Code<'_> {
             .place(end);
     }
 
-    /// Tells whoever reads the log of the decision in `r9` about a packet.
+    /// Writes a log record for the decision in `r9` about a packet.
     fn log(&mut self, seen: Seen) {
         let end = self.asm.label();
         let head = seen.places(self.family).log;
@@ -152,7 +153,7 @@ impl Code<'_> {
             .place(end);
     }
 
-    /// Drops packets by which a workload could carry anything past policy.
+    /// Drops tunnel packets, by which a workload could bypass policy.
     pub(super) fn drop_tunnels(&mut self) {
         const IPIP: i32 = 4;
         let (packet, unknown) = (Seen::Now.places(self.family), self.unknown);

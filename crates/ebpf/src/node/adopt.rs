@@ -1,7 +1,7 @@
-//! Going on with maps that another process has written.
+//! Adoption of maps that another process has written.
 //!
-//! Only what packets are judged by is read. Nothing of it is believed: what is found is known by its content, and whatever turns
-//! out to be the same as what is wanted is not written.
+//! Only the parts that filter packets are read. None of them is trusted: objects are recognized by
+//! their content, and only those equal to desired ones are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,27 +11,27 @@ use crate::layout::{EndpointRecord, ExactRecord, MapKind, ROOTS, RootsRecord};
 use crate::node::Node;
 use crate::tables::{Adopted, DecisionId, DecisionIdentity};
 
-/// Why maps cannot be gone on with.
+/// Reason why maps cannot be adopted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdoptError<E> {
     /// They cannot be read.
     #[error(transparent)]
     Read(E),
-    /// A value is none that this program writes.
+    /// A value that this program never writes.
     #[error("value {index} of the map {} is none that this program writes", map.name())]
     Unknown {
-        /// In which map.
+        /// Its map.
         map: MapKind,
-        /// Which value.
+        /// Its index.
         index: u32,
     },
-    /// Something is in use already.
+    /// The node has been flushed or has adopted maps already.
     #[error("maps are in use already")]
     InUse,
 }
 
-/// What is read, from the roots on.
+/// Objects read so far, from the roots on.
 struct Reader<E, R: FnMut(MapKind, u32) -> Result<Vec<u8>, E>> {
     read: R,
     blocks: BTreeMap<u32, Box<[Cell; CELLS]>>,
@@ -48,7 +48,7 @@ impl<E, R: FnMut(MapKind, u32) -> Result<Vec<u8>, E>> Reader<E, R> {
         parse(&bytes).ok_or(AdoptError::Unknown { map, index })
     }
 
-    /// Reads all blocks of a tree.
+    /// Reads all blocks of a trie.
     fn tree(&mut self, root: Cell) -> Result<(), AdoptError<E>> {
         let mut cells = vec![root];
         while let Some(cell) = cells.pop() {
@@ -60,7 +60,7 @@ impl<E, R: FnMut(MapKind, u32) -> Result<Vec<u8>, E>> Reader<E, R> {
         Ok(())
     }
 
-    /// The values that a tree leads to, whose blocks have been read.
+    /// Returns the values of a trie whose blocks have been read.
     fn leaves(&self, root: Cell) -> BTreeSet<u32> {
         let (mut leaves, mut seen, mut cells) = (BTreeSet::new(), BTreeSet::new(), vec![root]);
         while let Some(cell) = cells.pop() {
@@ -83,12 +83,13 @@ fn block(bytes: &[u8]) -> Option<Box<[Cell; CELLS]>> {
 }
 
 impl Node {
-    /// Goes on with maps that another process has written, and that nobody writes any more; packets are judged by them. Of
-    /// [`MapKind::Decisions`] so many values are read. What the first [flush](Node::flush) gives then is only what differs.
+    /// Adopts maps that filter packets and that another process has written; it must not write them
+    /// any more. Reads `decisions` values of [`MapKind::Decisions`]. The first [flush](Node::flush)
+    /// then returns only differences.
     ///
     /// # Errors
-    /// Nothing is taken over then: maps cannot be read, or hold what this program does not write; or something has been
-    /// flushed already.
+    /// If maps cannot be read, if they hold values that this program never writes, or if the node
+    /// has been flushed already. Then nothing is adopted.
     #[expect(clippy::expect_used, reason = "a slot that is not below the number of roots is refused")]
     pub fn adopt<E>(
         &mut self,

@@ -1,4 +1,4 @@
-//! What a node enforces, to be read by people.
+//! Human-readable description of a node's policy.
 
 mod located;
 mod table;
@@ -18,18 +18,18 @@ use table::TableText;
 
 pub use located::{Located, Numbered};
 
-/// How many members of something are shown; of others only how many there are.
+/// Maximum number of members of a list that are shown; the rest is given as a count.
 const SHOWN: usize = 8;
 
-/// What a node enforces by programs, as text: its interfaces with the groups that are asked, the table of each group, and the
-/// classes of addresses that are the rows of tables.
+/// Policy that eBPF programs of a node enforce, as text: interfaces with the groups that they
+/// evaluate, the table of each group, and the address classes behind the rows of tables.
 ///
-/// Nothing is known of a kernel: each endpoint has the interface that it names. What is numbered is numbered in the order in
-/// which it is shown, so that the same policy is the same text.
+/// It does not depend on a kernel: each endpoint has the interface that it names. Numbers follow
+/// the order of the text, so that the same policy gives the same text.
 #[derive(Clone, Debug)]
 pub struct Description {
     interfaces: Vec<Place>,
-    /// Endpoints at no interface that is theirs.
+    /// Endpoints without an interface.
     homeless: Vec<EndpointName>,
     all_interfaces: Option<Place>,
     workload_prefixes: Vec<String>,
@@ -47,7 +47,7 @@ struct Place {
     interface: String,
     endpoint: EndpointName,
     sources: Vec<Cidr>,
-    /// Which of them is asked what, by number.
+    /// Number of the group for each layer and direction.
     groups: Vec<(Layer, Direction, usize)>,
 }
 
@@ -62,18 +62,19 @@ struct Group {
 #[derive(Clone, Debug)]
 struct Class {
     family: Family,
-    /// The networks whose addresses are in it, but for those that longer ones cover; none for all that is in no network.
+    /// Networks whose addresses are in the class, except those that longer networks cover; empty
+    /// for addresses in no network.
     nets: Vec<Cidr>,
 }
 
-/// Numbers of classes, in the order in which they are shown.
+/// Numbers of classes, in the order of the text.
 pub(super) type ClassNumbers = BTreeMap<ClassId, usize>;
 
 impl Description {
-    /// Of a node that is told these messages.
+    /// Describes a node that receives these updates.
     ///
     /// # Errors
-    /// If the members of a set change that does not exist or is of another type.
+    /// If an update changes the members of a set that does not exist or is of another type.
     pub fn new<'a>(
         settings: &NodeSettings,
         updates: impl IntoIterator<Item = &'a DesiredUpdate>,
@@ -93,7 +94,7 @@ impl Description {
         Ok(Self { compiled: classes, ..described })
     }
 
-    /// Without what it is made from.
+    /// Returns the description without its `compiled` policy.
     fn of(compiled: &Compiled<'_>, endpoints: &Endpoints, tables: &Tables, settings: &NodeSettings) -> Self {
         let (classes, class_numbers) = classes(compiled);
         let closed = tables.closed().collect();
@@ -104,7 +105,7 @@ impl Description {
             asked.entry(name).or_default().push((layer, direction, group));
         }
         let mut place = |interface: String, name: &EndpointName, is_at_all: bool| {
-            // One of all interfaces cannot have untracked policy.
+            // The endpoint of all interfaces cannot have untracked policy.
             let asked = asked.get(name).into_iter().flatten().copied();
             let asked = asked.filter(|(layer, ..)| !(is_at_all && *layer == Layer::Untracked));
             let numbered = asked.map(|(layer, direction, group)| {
@@ -148,7 +149,7 @@ impl Description {
     }
 }
 
-/// Groups as they are numbered.
+/// Groups in the order of their numbers.
 struct Groups<'a> {
     compiled: &'a Compiled<'a>,
     class_numbers: &'a ClassNumbers,
@@ -246,7 +247,7 @@ impl Description {
 impl Class {
     fn text(&self, number: usize) -> String {
         let Self { family, nets } = self;
-        // The first is that of all IPv4 addresses that are in no network, the second that of IPv6.
+        // Class 0 is that of all IPv4 addresses in no network, class 1 that of IPv6.
         let is_rest = number < Family::ALL.len();
         let rest = is_rest.then(|| format!("all IPv{} addresses in no network", family.number()));
         let nets = (!nets.is_empty()).then(|| short(nets));
@@ -300,7 +301,7 @@ fn failsafes(ports: &[FailsafePort]) -> String {
     }
 }
 
-/// The first of many, and how many more there are.
+/// Returns the first members of a list, and the number of the others.
 fn short<T: ToString>(all: &[T]) -> String {
     let shown: Vec<String> = all.iter().take(SHOWN).map(ToString::to_string).collect();
     let more = all.len().saturating_sub(SHOWN);

@@ -1,4 +1,4 @@
-//! Which endpoint is at which interface.
+//! Assignment of endpoints to interfaces.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,13 +13,13 @@ use tortie_model::{
     WorkloadEndpointId,
 };
 
-/// The questions that a host endpoint has a group for, as an endpoint's record has them.
+/// Layers for which a host endpoint has groups, in the order of its record.
 const HOST_LAYERS: [Layer; 4] = [Layer::Normal, Layer::Forward, Layer::Untracked, Layer::PreDnat];
 const DIRECTIONS: [Direction; 2] = [Direction::Ingress, Direction::Egress];
 
-/// An interface of the node's.
+/// An interface of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "whoever watches interfaces makes it")]
+#[allow(clippy::exhaustive_structs, reason = "made by the interface monitor")]
 pub struct Interface {
     /// Its name.
     pub name: InterfaceName,
@@ -29,11 +29,11 @@ pub struct Interface {
     pub addresses: Vec<IpAddr>,
 }
 
-/// An endpoint by its name.
+/// Name of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum EndpointName {
-    /// A workload's.
+    /// A workload endpoint.
     Workload(WorkloadEndpointId),
     /// A host endpoint.
     Host(HostEndpointName),
@@ -60,36 +60,36 @@ impl std::fmt::Display for EndpointName {
 #[derive(Debug)]
 pub(super) struct Workload {
     pub(super) endpoint: Arc<WorkloadEndpoint>,
-    /// Of ingress and egress.
+    /// Groups of ingress and egress.
     pub(super) groups: [Option<GroupId>; 2],
 }
 
 #[derive(Debug)]
 pub(super) struct Host {
     endpoint: Arc<HostEndpoint>,
-    /// Bit `i` is set if group `i` is asked.
+    /// Bit `i` is set if group `i` is evaluated.
     pub(super) asked: u32,
-    /// As an endpoint's record has them.
+    /// Groups in the order of the endpoint's record.
     pub(super) groups: [Option<GroupId>; 8],
 }
 
-/// All endpoints, and all interfaces that they may be at.
+/// All endpoints, and all interfaces.
 #[derive(Debug)]
 pub(super) struct Endpoints {
     workload_prefixes: Vec<Arc<str>>,
     workloads: BTreeMap<WorkloadEndpointId, Workload>,
     hosts: BTreeMap<HostEndpointName, Host>,
     interfaces: BTreeMap<u32, Interface>,
-    /// Whether endpoints have changed since their groups were last asked for.
+    /// Whether endpoints have changed since their groups were last looked up.
     has_changed: bool,
 }
 
-/// Where endpoints are.
+/// Endpoint of each interface.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Places {
     /// By the index of the interface.
     pub(super) at: BTreeMap<u32, EndpointName>,
-    /// At all interfaces that are not workloads' and have none of their own.
+    /// Endpoint of all interfaces that are not workload interfaces and have no specific endpoint.
     pub(super) at_all: Option<HostEndpointName>,
 }
 
@@ -121,12 +121,13 @@ impl Endpoints {
         self.has_changed = true;
     }
 
-    /// Whether anything is different now.
+    /// Takes an interface. Returns whether it changed.
     pub(super) fn on_interface(&mut self, interface: Interface) -> bool {
         if self.interfaces.get(&interface.index) == Some(&interface) {
             return false;
         }
-        // No two have one name: what is not told yet is that another is gone or has another name.
+        // Names are unique: the removal or renaming of the other interface has not been reported
+        // yet.
         self.interfaces.retain(|_, other| other.name != interface.name);
         self.interfaces.insert(interface.index, interface);
         true
@@ -136,7 +137,7 @@ impl Endpoints {
         self.interfaces.remove(&index).is_some()
     }
 
-    /// Asks for the groups of endpoints, if these are others than before.
+    /// Looks up the groups of endpoints, if endpoints have changed.
     pub(super) fn find_groups(&mut self, compiled: &Compiled<'_>) {
         if !std::mem::take(&mut self.has_changed) {
             return;
@@ -156,7 +157,8 @@ impl Endpoints {
         let mut owners: AHashMap<InterfaceName, (&WorkloadEndpointId, &Workload)> = AHashMap::new();
         for (id, workload) in &self.workloads {
             if let Some(name) = workload.endpoint.iface {
-                // Of several that claim it the one with the smallest id has it, whether it is active or not.
+                // Among several endpoints that claim it, the one with the smallest id owns it,
+                // whether it is active or not.
                 owners.entry(name).or_insert((id, workload));
             }
         }
@@ -185,7 +187,7 @@ impl Endpoints {
         self.hosts.get(name)
     }
 
-    /// All groups of all endpoints, and what they are asked.
+    /// Returns all groups of all endpoints, with their layers and directions.
     pub(super) fn groups(&self) -> impl Iterator<Item = (EndpointName, Layer, Direction, GroupId)> + '_ {
         let workloads = self.workloads.iter().flat_map(|(id, workload)| {
             let groups = DIRECTIONS.into_iter().zip(workload.groups);
@@ -205,18 +207,18 @@ impl Endpoints {
         workloads.chain(hosts)
     }
 
-    /// The name of an interface.
+    /// Returns the name of an interface.
     pub(super) fn interface(&self, index: u32) -> Option<&str> {
         self.interfaces.get(&index).map(|interface| interface.name.as_str())
     }
 
-    /// All endpoints.
+    /// Returns the names of all endpoints.
     pub(super) fn names(&self) -> impl Iterator<Item = EndpointName> + '_ {
         let workloads = self.workloads.keys().cloned().map(EndpointName::Workload);
         workloads.chain(self.hosts.keys().cloned().map(EndpointName::Host))
     }
 
-    /// As if each endpoint had the interface that it names, or one with the addresses by which it is found.
+    /// Adds the interface that each endpoint names, or one with the addresses that it expects.
     pub(super) fn assume_interfaces(&mut self) {
         let named = |name| (Some(name), Vec::new());
         let workloads = self.workloads.values().filter_map(|workload| workload.endpoint.iface).map(named);
@@ -252,13 +254,15 @@ impl Host {
     }
 }
 
-/// Name of an assumed interface that no endpoint names: host endpoints do not take an `@`.
+/// Returns the name of an assumed interface that no endpoint names: host endpoints do not accept an
+/// `@`.
 #[expect(clippy::expect_used, reason = "the longest number has ten digits")]
 fn unnamed(index: u32) -> InterfaceName {
     format!("@{index}").parse().expect("a short word")
 }
 
-/// Which groups of a host endpoint are asked: those of normal policy always, others if there are tiers.
+/// Returns the bit set of the groups to evaluate of a host endpoint: always those of normal policy,
+/// others only with tiers.
 fn asked(state: &HostEndpointState) -> u32 {
     let HostEndpointState { forward_tiers, untracked_tiers, pre_dnat_tiers, .. } = state;
     let of = |exists: bool, bits: u32| if exists { bits } else { 0 };
@@ -267,5 +271,5 @@ fn asked(state: &HostEndpointState) -> u32 {
         | of(!pre_dnat_tiers.is_empty(), 0b0100_0000)
 }
 
-/// The bits of untracked policy, which an endpoint of all interfaces cannot have.
+/// Bits of untracked policy, which the endpoint of all interfaces cannot have.
 pub(super) const UNTRACKED: u32 = 0b11_0000;

@@ -1,24 +1,29 @@
-//! IPv6 addresses that have a class of their own, in a hash table, so that programs need not follow their sixteen bytes.
+//! Hash table of IPv6 addresses that have a specific class, so that programs need not follow their
+//! sixteen bytes through a trie.
 //!
-//! The tree of addresses has all of them as well, for packets that find an entry closed: that costs time and nothing else. What is in
-//! force in the table is what the trees say that packets may be at, before and after a change: an entry whose address
-//! changes its class is closed before that comes into force, and is opened with the other class when no packet can be at the trees of before any more.
-//! As a value is not written in one step, an entry is written closed, and opened by the one bit that differs.
+//! The address trie holds all of them as well, for packets that find an entry closed: that costs
+//! only time. An open entry must agree with the tries that packets may use, both before and after a
+//! change. So an entry whose address changes its class is closed before the change comes into
+//! force. It is opened with the new class when no packet can use the earlier tries any more. A
+//! value is not written atomically, so an entry is written closed, and opened by the one bit that
+//! differs.
 //!
-//! Who finds no entry looks no further than among networks. So an address stands here, closed, before trees come into force that give it a
-//! class of its own; or there was no room for it, and its bucket says no longer that it is complete, so that who finds nothing there follows the tree
-//! of addresses. A place is given to another address, and a bucket is said to be complete, only when no packet can be at trees any more
-//! that would be wrong with that. Zeros are not complete.
+//! A packet that finds no entry looks among networks only. So an address gets a closed entry before
+//! tries come into force that give it a specific class. If there is no room for the entry, its
+//! bucket is marked as incomplete, and packets that find no entry there follow the address trie. A
+//! place is reused for another address, and a bucket is marked as complete, only when no packet can
+//! use tries for which that would be wrong. Zeros, as in an unwritten bucket, are not complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use crate::layout::{ExactRecord, exact_bucket};
 
-/// An IPv6 address in the order of the network.
+/// IPv6 address in network byte order.
 pub(super) type Address = [u8; 16];
 
-/// How many places there are for each address, before that is rounded up to a power of two: few addresses find none then.
+/// Number of places for each address, before the number of buckets is rounded up to a power of two.
+/// So few addresses find no place.
 const ROOM: usize = 4;
 const FEWEST_BUCKETS: u32 = 8;
 const WAYS: usize = ExactRecord::WAYS;
@@ -27,21 +32,22 @@ const WAYS: usize = ExactRecord::WAYS;
 enum State {
     #[default]
     Free,
-    /// It is written, but closed; no packet has been at other trees since the last time that places were reclaimed, if the second is set.
+    /// Written, but closed. `is_settled` is set by the next reclaim: no packet uses earlier tries
+    /// any more.
     Closed {
         is_settled: bool,
     },
     Open,
-    /// It was an address's, and packets may still be at it.
+    /// The place of a former entry, which packets may still use.
     Retired,
 }
 
-/// Why a bucket is not complete.
+/// Reason why a bucket is not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Crowded {
-    /// Not all of its addresses have found a place.
+    /// Some of its addresses have no place.
     Now,
-    /// All have, but packets may still be at trees of before.
+    /// All of its addresses have a place, but packets may still use earlier tries.
     Before,
 }
 
@@ -52,30 +58,30 @@ struct Place {
     state: State,
 }
 
-/// All of it.
+/// The hash table.
 #[derive(Debug, Default)]
 pub(super) struct Exact {
-    /// By number of the bucket, and then by way.
+    /// Places by number of the bucket, and then by way.
     places: Vec<Place>,
-    /// The class of each address that has one of its own, and its place, if it was given one.
+    /// Class of each address that has a specific one, and its place, if it has one.
     addresses: BTreeMap<Address, (u32, Option<usize>)>,
-    /// Addresses without a place that are to get one if there is room.
+    /// Addresses without a place for which the next flush looks for one.
     waiting: Vec<Address>,
-    /// All that have none, by bucket.
+    /// All addresses that found no place, by bucket.
     without_place: BTreeMap<u32, BTreeSet<Address>>,
     /// Buckets that are not complete.
     crowded: BTreeMap<u32, Crowded>,
-    /// Buckets in which an address has found no place, or the last one that had not.
+    /// Buckets in which an address found no place, or in which no address lacks a place any more.
     touched: Vec<u32>,
     /// Places that are written but closed.
     closed: Vec<usize>,
     retired: Vec<usize>,
-    /// Buckets that differ from what was written last.
+    /// Buckets that differ from their last written values.
     written: Vec<u32>,
 }
 
 impl Exact {
-    /// How many buckets there are: a power of two, or none.
+    /// Returns the number of buckets: a power of two, or 0.
     pub(super) fn buckets(&self) -> u32 {
         bucket_of(self.places.len())
     }
@@ -85,22 +91,24 @@ impl Exact {
         self.places.get_mut(number).expect("a numbered place is there")
     }
 
-    /// What a bucket holds.
+    /// Returns the record of a bucket.
     pub(super) fn record(&self, bucket: u32) -> ExactRecord {
         let places = self.places.iter().skip(bucket as usize * WAYS);
-        // The earlier policy stays, closed.
+        // Retired places keep their address and class, closed.
         let entries = places.map(|place| (place.address, place.class, place.state == State::Open));
         ExactRecord::new(entries, !self.crowded.contains_key(&bucket))
     }
 
-    /// Takes over what packets may meet, of a tree that gives addresses these classes. Only who has none yet can do that.
+    /// Adopts records that packets may use; `class_of` returns the classes of the adopted trie.
+    /// Only possible before any address is added.
     pub(super) fn adopt(&mut self, found: &[ExactRecord], class_of: impl Fn(&Address) -> u32) {
         let entries: Vec<(Address, u32, bool)> = found.iter().flat_map(ExactRecord::entries).collect();
         let place =
             |(address, class, _): &(Address, u32, bool)| Place { address: *address, class: *class, state: State::Free };
         self.places = entries.iter().map(place).collect();
         let buckets = self.buckets();
-        // An address that stands at two places has the one that is open; where it stood when there were fewer buckets nobody looks for it.
+        // An address in two places keeps the open one. Places from a time with fewer buckets are
+        // not looked up any more.
         for wanted in [true, false] {
             for ((number, place), (address, class, is_open)) in self.places.iter_mut().enumerate().zip(&entries) {
                 let (address, class, is_open) = (*address, *class, *is_open);
@@ -117,7 +125,7 @@ impl Exact {
                 place.state = if is_open { State::Open } else { State::Closed { is_settled: false } };
                 if !is_open {
                     self.closed.push(number);
-                    // As it is: what is written is waited for.
+                    // The unchanged value is written, so that a reclaim follows.
                     self.written.push(bucket_of(number));
                 }
                 self.addresses.insert(address, (class, Some(number)));
@@ -128,7 +136,7 @@ impl Exact {
         self.touched.extend(self.crowded.keys());
     }
 
-    /// Addresses in this range are these now, with these classes, ascending; all others are as they were.
+    /// Replaces the addresses in this range and their classes; all others are unchanged.
     pub(super) fn update(&mut self, range: RangeInclusive<Address>, now: &BTreeMap<Address, u32>) {
         let known: Vec<(Address, u32)> =
             self.addresses.range(range).map(|(address, (class, _))| (*address, *class)).collect();
@@ -150,7 +158,7 @@ impl Exact {
         }
     }
 
-    /// An address has found a place, or is none any more.
+    /// Notes that an address found a place, or was removed.
     fn needs_no_place(&mut self, address: &Address) {
         let bucket = exact_bucket(address, self.buckets());
         let Some(addresses) = self.without_place.get_mut(&bucket) else { return };
@@ -168,8 +176,9 @@ impl Exact {
         self.retired.push(place);
     }
 
-    /// Gives places to addresses that wait for one, and opens what was given one before packets were last waited for; all at once if
-    /// no packet has been judged yet. Gives the buckets that are to be written before what has changed comes into force.
+    /// Assigns places to waiting addresses, and opens entries that were written before the last
+    /// reclaim; all at once if no packet has been filtered yet. Returns the buckets to write before
+    /// the change comes into force.
     pub(super) fn take_written(&mut self, is_first: bool) -> Vec<u32> {
         self.grow();
         for address in std::mem::take(&mut self.waiting) {
@@ -212,7 +221,7 @@ impl Exact {
         let first = exact_bucket(&address, self.buckets()) as usize * WAYS;
         let is_free = |number: &usize| self.places.get(*number).is_some_and(|place| place.state == State::Free);
         let Some(number) = (first..first + WAYS).find(is_free) else {
-            // One that packets may be at is free later, and those that have none wait again then.
+            // A retired place becomes free later; then the addresses without a place wait again.
             let bucket = bucket_of(first);
             self.without_place.entry(bucket).or_default().insert(address);
             self.touched.push(bucket);
@@ -225,7 +234,8 @@ impl Exact {
         self.needs_no_place(&address);
     }
 
-    /// Makes room if there are many more addresses than there were. All are elsewhere then, so that each must wait again.
+    /// Adds buckets if there are many more addresses than before. This moves every address, so all
+    /// of them wait again.
     fn grow(&mut self) {
         let wanted = self.addresses.len() * ROOM / WAYS;
         if self.addresses.is_empty() || wanted <= self.places.len() / WAYS {
@@ -249,7 +259,8 @@ impl Exact {
         }
     }
 
-    /// No packet is at trees any more that were in force before the last change.
+    /// Frees retired places. The caller ensures that no packet uses the tries from before the last
+    /// change any more.
     pub(super) fn reclaim(&mut self) {
         for number in std::mem::take(&mut self.retired) {
             self.place(number).state = State::Free;
@@ -268,7 +279,7 @@ impl Exact {
         }
     }
 
-    /// Whether something is to be written although nothing has changed.
+    /// Reports whether buckets have to be written even without a change.
     pub(super) fn is_pending(&self) -> bool {
         let is_waiting = |bucket: u32| self.without_place.contains_key(&bucket);
         !self.closed.is_empty()

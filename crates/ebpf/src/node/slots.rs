@@ -1,20 +1,21 @@
-//! Numbers of values in an array map, given out so that no value is written again that packets may be at.
+//! Numbers of values in an array map, assigned such that no value is rewritten that packets may
+//! use.
 
 use std::collections::BTreeSet;
 use std::hash::Hash;
 
 use ahash::AHashMap;
 
-/// Values by number; each is there once. 0 is given to none.
+/// Distinct values by number. Number 0 is never assigned.
 #[derive(Debug)]
 pub(super) struct Slots<V> {
     numbers: AHashMap<V, u32>,
-    /// By number less one.
+    /// Values, indexed by number minus one.
     values: Vec<Option<V>>,
     free: Vec<u32>,
-    /// Those that are not in use any more, which packets may still be at.
+    /// Numbers that are no longer in use, but which packets may still use.
     retired: Vec<u32>,
-    /// Those that are new since they were last taken.
+    /// Numbers of values that are new since the last call of `take_written`.
     written: Vec<u32>,
 }
 
@@ -31,7 +32,8 @@ impl<V> Default for Slots<V> {
 }
 
 impl<V: Copy + Eq + Hash> Slots<V> {
-    /// Takes over values that packets may be at, with numbers from 1 on. Only who has none yet can do that.
+    /// Adopts values that packets may use, with numbers from 1 on. Only possible before any number
+    /// is assigned.
     #[expect(clippy::expect_used, reason = "callers leave 0 out")]
     pub(super) fn adopt(&mut self, found: impl IntoIterator<Item = (u32, V)>) {
         for (number, value) in found {
@@ -44,7 +46,7 @@ impl<V: Copy + Eq + Hash> Slots<V> {
                     *slot = Some(value);
                     self.numbers.insert(value, number);
                 }
-                // What is there twice counts once.
+                // Of two equal values, only one is used.
                 _ => self.retired.push(number),
             }
         }
@@ -52,7 +54,7 @@ impl<V: Copy + Eq + Hash> Slots<V> {
         self.free = (1..self.extent()).filter(is_free).collect();
     }
 
-    /// The number of a value.
+    /// Returns the number of a value, and assigns one if it has none.
     pub(super) fn number_of(&mut self, value: V) -> u32 {
         if let Some(number) = self.numbers.get(&value) {
             return *number;
@@ -70,7 +72,7 @@ impl<V: Copy + Eq + Hash> Slots<V> {
         number
     }
 
-    /// Removes all values but those in use.
+    /// Removes all values except those with these numbers.
     pub(super) fn retain(&mut self, used: &BTreeSet<u32>) {
         let retired = &mut self.retired;
         let values = &mut self.values;
@@ -91,17 +93,17 @@ impl<V: Copy + Eq + Hash> Slots<V> {
         self.values.get((number as usize).checked_sub(1)?)?.as_ref()
     }
 
-    /// The values in use.
+    /// Returns the values in use.
     pub(super) fn values(&self) -> impl Iterator<Item = &V> {
         self.values.iter().flatten()
     }
 
-    /// The numbers in use, ascending.
+    /// Returns the numbers in use, ascending.
     pub(super) fn in_use(&self) -> impl Iterator<Item = u32> + '_ {
         self.values.iter().zip(1..).filter_map(|(value, number)| value.is_some().then_some(number))
     }
 
-    /// The numbers whose values are new since the last time, ascending.
+    /// Returns the numbers whose values are new since the last call, ascending.
     pub(super) fn take_written(&mut self) -> Vec<u32> {
         let mut written = std::mem::take(&mut self.written);
         written.retain(|number| self.get(*number).is_some());
@@ -110,12 +112,13 @@ impl<V: Copy + Eq + Hash> Slots<V> {
         written
     }
 
-    /// No packet is at a value any more that was not in use when this was last called or since then.
+    /// Frees retired numbers. The caller ensures that no packet uses values that were not in use at
+    /// the last call or since.
     pub(super) fn reclaim(&mut self) {
         self.free.append(&mut self.retired);
     }
 
-    /// Numbers are below.
+    /// Returns the upper bound, exclusive, of all numbers.
     #[expect(clippy::expect_used, reason = "2^32 values do not fit into memory")]
     pub(super) fn extent(&self) -> u32 {
         u32::try_from(self.values.len() + 1).expect("there are fewer than 2^32 values")

@@ -1,21 +1,21 @@
-//! What is to be written.
+//! Map writes.
 
 use crate::layout::{LOG_BYTES, MapKind, ROOTS};
 use crate::node::{Node, Problem};
 
-/// A value of a map. One of [`MapKind::Counters`] is for all CPUs.
+/// Write of a map value. One to [`MapKind::Counters`] sets the values of all CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "whoever stands in for a kernel makes some")]
+#[allow(clippy::exhaustive_structs, reason = "implementers of a kernel construct them")]
 pub struct Write {
-    /// Which map.
+    /// Map.
     pub map: MapKind,
-    /// Which entry.
+    /// Index of the entry.
     pub index: u32,
-    /// The value, of [`MapKind::value_size`] bytes.
+    /// Value, of [`MapKind::value_size`] bytes.
     pub value: Vec<u8>,
 }
 
-/// What changed since the flush before.
+/// Changes since the previous flush.
 #[derive(Debug)]
 #[must_use = "maps must be written"]
 pub struct Flush<'a> {
@@ -29,56 +29,57 @@ impl<'a> Flush<'a> {
         Self { node, entries, needs_reclaim }
     }
 
-    /// What must be written, in this order. By the last one, to [`MapKind::Current`], all of it comes into force. There is none to
-    /// that if nothing changes but in which of two places a program finds an address.
+    /// Returns the writes in their required order. The last one, to [`MapKind::Current`], puts all
+    /// of them into force. It is missing if only the place changes in which a program finds an
+    /// address.
     #[must_use]
     pub fn writes(&self) -> impl ExactSizeIterator<Item = Write> + '_ {
         self.entries.iter().map(|(map, index)| self.node.write(*map, *index))
     }
 
-    /// Whether nothing is to be written.
+    /// Reports whether there are no writes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether [`Node::reclaim`] must be called before anything can be changed.
+    /// Reports whether [`Node::reclaim`] must be called before anything can change.
     #[must_use]
     pub fn needs_reclaim(&self) -> bool {
         self.needs_reclaim
     }
 
-    /// What the maps must have room for.
+    /// Returns the required sizes of the maps.
     #[must_use]
     pub fn sizes(&self) -> MapSizes {
         self.node.sizes()
     }
 
-    /// Groups of endpoints that deny everything.
+    /// Returns the groups of endpoints that deny everything.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         self.node.problems()
     }
 }
 
-/// How many entries maps have or must have.
+/// Numbers of map entries, present or required.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "whoever makes maps must know all")]
+#[allow(clippy::exhaustive_structs, reason = "creators of maps must set every size")]
 pub struct MapSizes {
-    /// Of [`MapKind::Blocks`].
+    /// Entries of [`MapKind::Blocks`].
     pub blocks: u32,
-    /// Of [`MapKind::Groups`].
+    /// Entries of [`MapKind::Groups`].
     pub groups: u32,
-    /// Of [`MapKind::Endpoints`].
+    /// Entries of [`MapKind::Endpoints`].
     pub endpoints: u32,
-    /// Of [`MapKind::Counters`] and [`MapKind::Decisions`].
+    /// Entries of [`MapKind::Counters`] and [`MapKind::Decisions`].
     pub counters: u32,
-    /// Of [`MapKind::Exact`].
+    /// Entries of [`MapKind::Exact`].
     pub exact: u32,
 }
 
 impl MapSizes {
-    /// The entries of a map, of which each has one at least; the bytes of the ring.
+    /// Returns the number of entries of a map, at least 1; for the ring buffer, its size in bytes.
     #[must_use]
     pub fn get(&self, map: MapKind) -> u32 {
         let entries = match map {
@@ -94,7 +95,7 @@ impl MapSizes {
         entries.max(1)
     }
 
-    /// Whether maps of these sizes have room for what needs others.
+    /// Reports whether maps of these sizes are large enough for `needed`.
     #[must_use]
     pub fn hold(&self, needed: &Self) -> bool {
         MapKind::ALL.into_iter().all(|map| self.get(map) >= needed.get(map))

@@ -1,5 +1,5 @@
-//! The groups that are in force within the blocks of a node: charges of groups and of the networks that workloads may send from, and
-//! the groups that a division of the blocks closes or opens again.
+//! Admission of groups within the blocks of a node: charges of groups and of the networks that
+//! workloads may send from, and the groups that a division of the blocks closes or opens again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,50 +10,50 @@ use super::shares::Settled;
 use super::{Closed, Tables};
 use crate::group_roots::GroupRoots;
 
-/// A value that is charged with blocks, see [`Shares`](super::shares::Shares).
+/// Object that is charged with blocks, see [`Shares`](super::shares::Shares).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Holder {
-    /// The trees of a group.
+    /// Tries of a group.
     Group(GroupName, GroupId),
-    /// The trees of the networks that a workload may send from.
+    /// Tries of the networks that a workload may send from.
     Sources(WorkloadEndpointId),
 }
 
-/// The charge of a group.
+/// Charge of a group.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) name: GroupName,
-    /// Blocks of the trees that do not depend on addresses.
+    /// Blocks of the tries that do not depend on addresses.
     pub(super) fixed: u64,
 }
 
 /// Changes of groups by an update so far.
 #[derive(Debug, Default)]
 pub(super) struct Update {
-    /// The earlier roots of groups whose trees may have changed.
+    /// Earlier roots of groups whose tries may have changed.
     pub(super) before: BTreeMap<GroupId, Option<GroupRoots>>,
-    /// Groups with trees of this update.
+    /// Groups with tries of this update.
     pub(super) made: BTreeSet<GroupId>,
-    /// Groups that the division has refused or admitted, which may be in force or closed against it.
+    /// Groups that the last division refused or admitted, whose state may not match it yet.
     pub(super) undecided: BTreeSet<GroupId>,
 }
 
 impl Tables {
-    /// Blocks that groups and the networks of workloads are charged with, those that are refused included. Each counts as if it
-    /// shared no block with others.
+    /// Returns the number of blocks charged to groups and to the networks of workloads, including
+    /// refused ones. Each counts as if it shared no block with others.
     #[must_use]
     pub fn charged_blocks(&self) -> u64 {
         self.shares.total()
     }
 
-    /// Blocks that a group is charged with; `None` for one that takes none.
+    /// Returns the number of blocks charged to a group; `None` for one that takes none.
     #[must_use]
     pub fn charge(&self, group: GroupId) -> Option<u64> {
         let claim = self.claims.get(&group)?;
         self.shares.charge(&Holder::Group(claim.name.clone(), group))
     }
 
-    /// Notes where the trees of a group began before the update.
+    /// Notes the roots of a group before the update.
     pub(super) fn note(&self, id: GroupId, update: &mut Update) {
         update.before.entry(id).or_insert_with(|| self.group(id));
     }
@@ -73,8 +73,9 @@ impl Tables {
         Some(holder)
     }
 
-    /// Divides the blocks. Trees of this update that are refused are given up at once, so that never many more are there than fit;
-    /// groups in force stay until the end of the update, when all charges are known.
+    /// Divides the blocks. Refused tries of this update are released at once, so that the number of
+    /// blocks never exceeds the limit by much. Groups in force stay until the end of the update,
+    /// when all charges are known.
     pub(super) fn settle(&mut self, update: &mut Update) {
         let Settled { refused, admitted } = self.shares.settle();
         for holder in refused.into_iter().chain(admitted) {
@@ -86,8 +87,8 @@ impl Tables {
         }
     }
 
-    /// Has groups in force or closed as the blocks are divided now. Each group that is made again for that has the charge of now
-    /// afterwards, so that this ends.
+    /// Opens and closes groups according to the present division. Each group that is rebuilt for
+    /// this then has its present charge, so the loop ends.
     pub(super) fn align(&mut self, compiled: &Compiled<'_>, update: &mut Update) {
         self.settle(update);
         while let Some(id) = update.undecided.pop_first() {
@@ -111,7 +112,8 @@ impl Tables {
         }
     }
 
-    /// Charges a workload's namespace with the trees of the networks that it may send from; `None` takes the charge away.
+    /// Charges a workload's namespace with the tries of the networks that the workload may send
+    /// from; `None` removes the charge.
     pub(crate) fn claim_sources(&mut self, id: &WorkloadEndpointId, charge: Option<(&str, u64)>) {
         let holder = Holder::Sources(id.clone());
         match charge {
@@ -120,7 +122,8 @@ impl Tables {
         }
     }
 
-    /// Why the trees of the networks that a workload may send from are refused, as of the last update.
+    /// Returns the reason why the tries of the networks that a workload may send from are refused,
+    /// as of the last update.
     pub(crate) fn refused_sources(&self, id: &WorkloadEndpointId) -> Option<Closed> {
         let holder = Holder::Sources(id.clone());
         let needed = self.shares.charge(&holder).filter(|_| self.shares.is_refused(&holder))?;

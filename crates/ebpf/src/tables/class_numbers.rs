@@ -1,4 +1,4 @@
-//! The numbers by which trees know classes of addresses.
+//! Numbers of address classes in tries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,25 +8,27 @@ use tortie_model::{Cidr, Family};
 use crate::group_roots::{CLASSES, family_bit};
 use crate::tables::keys::{AddressKey, everything};
 
-/// A class by its id gets a number once and keeps it; where there are more than may be, those beyond have the last in common.
+/// Numbers of classes by id. A class keeps its number. Classes beyond the limit share the last
+/// number.
 #[derive(Debug)]
 pub(super) struct ClassNumbers {
-    /// What all classes have that there is no number for.
+    /// Number that all classes beyond the limit share.
     last: u32,
-    /// By the number of the id.
+    /// Numbers, indexed by class id.
     numbers: Vec<u32>,
-    /// Those that were given out ahead of the next one.
+    /// Numbers above `next` that are assigned already.
     taken: BTreeSet<u32>,
     next: u32,
 }
 
 impl ClassNumbers {
-    /// Of no class yet, for so many, of which the last number stands for all others.
+    /// Returns an empty assignment for this many classes; the last number stands for all others.
     pub(super) fn new(classes: u32) -> Self {
         Self { last: classes - 1, numbers: Vec::new(), taken: BTreeSet::new(), next: 0 }
     }
 
-    /// Gives all ids below `extent` a number, those of `hints` if these are free and a class may have them alone.
+    /// Assigns a number to each id below `extent`: the one in `hints` if a single class may have
+    /// it, else the next free one.
     #[expect(clippy::expect_used, reason = "ids of classes have 32 bits")]
     pub(super) fn assign(&mut self, extent: usize, hints: &BTreeMap<u32, u32>) {
         let own = |number: &u32| *number < self.last;
@@ -44,25 +46,26 @@ impl ClassNumbers {
         }
     }
 
-    /// As trees know it: those of one family are beside each other, so that what most of them have in common is one prefix.
+    /// Returns the value in tries. Those of one family are adjacent, so that the value of most of
+    /// them is one prefix.
     pub(super) fn value(&self, class: ClassId, family: Family) -> u32 {
         self.number(class).min(self.last) | family_bit(family)
     }
 
-    /// Whether a class has its number in common with others.
+    /// Reports whether a class shares its number with others.
     pub(super) fn is_beyond(&self, class: ClassId) -> bool {
         self.number(class) >= self.last
     }
 
-    /// A number of its own for each, those included that there is no room for.
+    /// Returns the unique number of a class, which may be beyond the limit.
     #[expect(clippy::expect_used, reason = "tables assign numbers before they ask for them")]
     fn number(&self, class: ClassId) -> u32 {
         *self.numbers.get(class.number() as usize).expect("each class of a flush has a number")
     }
 }
 
-/// Which number each class has by its id where most of its networks are, in trees that lead from addresses to numbers. A class
-/// of which no address is left by more specific networks has none.
+/// Returns, by class id, the number that most networks of the class have in adopted address tries.
+/// A class has none if more specific networks cover all its addresses.
 pub(super) fn hints(compiled: &Compiled<'_>, mut number_at: impl FnMut(Family, &[u8]) -> u32) -> BTreeMap<u32, u32> {
     let mut votes: BTreeMap<(u32, u32), usize> = BTreeMap::new();
     for all in everything() {
@@ -87,7 +90,8 @@ pub(super) fn hints(compiled: &Compiled<'_>, mut number_at: impl FnMut(Family, &
     hints
 }
 
-/// The first address of each stretch of addresses that no more specific network has, counted from the highest bit in either family.
+/// Returns the first address of each range of addresses that no more specific network covers,
+/// counted from the highest bit in either family.
 fn stretches(nets: &[(Cidr, ClassId)]) -> Vec<(u128, ClassId)> {
     let range = |(net, class): &(Cidr, ClassId)| {
         let start = net.masked().bits();
@@ -98,7 +102,7 @@ fn stretches(nets: &[(Cidr, ClassId)]) -> Vec<(u128, ClassId)> {
     ranges.sort_unstable_by_key(|(start, end, _)| (*start, std::cmp::Reverse(*end)));
     let mut found = Vec::new();
     let mut open: Vec<(u128, ClassId)> = Vec::new();
-    // The first address that has not been looked at; none behind the last.
+    // First address not covered yet; `None` behind the last.
     let mut from = Some(0_u128);
     let mut close = |until: Option<u128>, open: &mut Vec<(u128, ClassId)>, from: &mut Option<u128>| {
         while let Some((end, class)) = open.last().copied()

@@ -10,33 +10,33 @@ use tortie_model::Direction;
 
 use crate::layout::{ALLOW, DECISION_SIZE, DENY, UNDECIDED, VERDICT_BITS};
 
-/// What a decision is known by from one process to the next.
+/// Identity of a decision across processes.
 pub(crate) type DecisionIdentity = [u8; DECISION_SIZE];
 
-/// A decision by number. 0 denies what is not known.
+/// Number of a decision. Number 0 denies, for want of a known decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DecisionId(u32);
 
 impl DecisionId {
-    /// As a cell says it, with the verdict in the lowest bits.
+    /// Returns the decision of a cell, which has the verdict in the lowest bits.
     #[must_use]
     pub const fn from_cell(value: u32) -> Self {
         Self(value >> VERDICT_BITS)
     }
 
-    /// The value of a cell, with [`DENY`], [`ALLOW`] or [`UNDECIDED`] in the lowest bits.
+    /// Returns the value of a cell, with [`DENY`], [`ALLOW`] or [`UNDECIDED`] in the lowest bits.
     #[must_use]
     pub const fn to_cell(self, verdict: Verdict) -> u32 {
         self.0 << VERDICT_BITS | verdict_bits(verdict)
     }
 
-    /// The decision by its number.
+    /// Returns the decision with this number.
     #[must_use]
     pub const fn from_number(number: u32) -> Self {
         Self(number)
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0
@@ -56,27 +56,28 @@ struct Decision {
     direction: Direction,
     verdict: Verdict,
     by: Arc<DecidedBy>,
-    /// How many groups have it in their tables.
+    /// Number of groups that have it in their tables.
     users: u32,
 }
 
-/// Numbers of decisions. One keeps its number for as long as it is in a table, and until [`Decisions::reclaim`] afterwards.
+/// Numbers of decisions. A decision keeps its number while it is in a table, and until
+/// [`Decisions::reclaim`] afterwards.
 #[derive(Debug)]
 pub(super) struct Decisions {
-    /// By direction, since rules of both are counted from 0, then by what is decided.
+    /// By direction, since rules of both directions are counted from 0, then by verdict.
     ids: [[Ids; 3]; 2],
-    /// The first is for what is not known.
+    /// Decisions by number. Number 0 is reserved for the unknown decision.
     decisions: Vec<Option<Decision>>,
     free: Vec<DecisionId>,
-    /// Those that had no user at some time since numbers were last reclaimed.
+    /// Numbers that had no user at some time since the last reclaim.
     retired: Vec<DecisionId>,
-    /// Those that stand for something else than before, since they were last taken.
+    /// Numbers that got another decision since the last call of `take_reused`.
     reused: Vec<DecisionId>,
-    /// Those that stand for something that they did not stand for, since they were last taken.
+    /// Numbers that got a decision since the last call of `take_named`.
     named: Vec<DecisionId>,
-    /// The numbers that decisions had already, until somebody asks for them.
+    /// Adopted numbers of decisions that are not in use yet.
     adopted: AHashMap<DecisionIdentity, DecisionId>,
-    /// Numbers that decisions had which nobody has asked for.
+    /// Adopted numbers whose decisions are not in use.
     unclaimed: Vec<DecisionId>,
 }
 
@@ -108,8 +109,8 @@ impl Decisions {
         }
     }
 
-    /// Takes over numbers that packets may be counted under. Others below `extent` were given out once. Only who has none yet can
-    /// do that.
+    /// Adopts numbers under which packets may be counted. Other numbers below `extent` were
+    /// assigned at some time. Only possible before any number is assigned.
     pub(super) fn adopt(&mut self, in_use: &[(DecisionId, DecisionIdentity)], extent: u32) {
         assert!(self.decisions.len() == 1, "numbers are taken over before any is given out");
         let extent = in_use.iter().map(|(id, _)| id.0 + 1).fold(extent, u32::max);
@@ -122,17 +123,17 @@ impl Decisions {
         }
     }
 
-    /// Lets those go of what was taken over that nobody has asked for.
+    /// Releases the adopted numbers whose decisions are not in use.
     pub(super) fn release_adopted(&mut self) {
         self.unclaimed.extend(std::mem::take(&mut self.adopted).into_values());
     }
 
-    /// What a decision is known by.
+    /// Returns the identity of a decision.
     pub(super) fn identity(&self, id: DecisionId) -> Option<DecisionIdentity> {
         self.get(id).map(|(direction, verdict, by)| identity(direction, verdict, by))
     }
 
-    /// Those in use.
+    /// Returns the decisions in use.
     pub(super) fn in_use(&self) -> impl Iterator<Item = DecisionId> + '_ {
         self.decisions.iter().zip(0..).filter_map(|(decision, number)| decision.as_ref().map(|_| DecisionId(number)))
     }
@@ -147,7 +148,7 @@ impl Decisions {
         self.decisions.get_mut(id.0 as usize).and_then(Option::as_mut).expect("a decision in use has its number")
     }
 
-    /// The number of a decision, with a user more.
+    /// Returns the number of a decision, and adds a user.
     #[expect(clippy::expect_used, reason = "2^32 decisions do not fit into memory")]
     pub(super) fn acquire(&mut self, direction: Direction, verdict: Verdict, by: &DecidedBy) -> DecisionId {
         if let Some(id) = ids_of(&mut self.ids, direction, verdict).get(by).copied() {
@@ -185,7 +186,8 @@ impl Decisions {
         }
     }
 
-    /// No packet is judged any more by tables that are gone.
+    /// Frees the numbers of decisions without users. The caller ensures that no packet is filtered
+    /// by earlier tables any more.
     #[expect(clippy::expect_used, reason = "numbers are never taken away")]
     pub(super) fn reclaim(&mut self) {
         for id in std::mem::take(&mut self.retired) {
@@ -198,12 +200,12 @@ impl Decisions {
         self.free.append(&mut self.unclaimed);
     }
 
-    /// Those that stand for something else than before, since they were last taken.
+    /// Returns the numbers that got another decision since the last call.
     pub(super) fn take_reused(&mut self) -> Vec<DecisionId> {
         std::mem::take(&mut self.reused)
     }
 
-    /// Those that stand for something that they did not stand for, since they were last taken, and are in use.
+    /// Returns the numbers that got a decision since the last call and are in use.
     pub(super) fn take_named(&mut self) -> Vec<DecisionId> {
         let mut named = std::mem::take(&mut self.named);
         named.sort_unstable();
@@ -212,18 +214,19 @@ impl Decisions {
         named
     }
 
-    /// How many have a number.
+    /// Returns the number of decisions.
     pub(super) fn len(&self) -> usize {
         self.decisions.len() - 1 - self.free.len()
     }
 
-    /// Numbers are below.
+    /// Returns the upper bound, exclusive, of all numbers.
     pub(super) fn extent(&self) -> usize {
         self.decisions.len()
     }
 }
 
-/// Others than the compiler of this program may make something else of it: then counters begin again.
+/// Returns the identity of a decision. A build by another compiler may compute another one; then
+/// counters restart.
 fn identity(direction: Direction, verdict: Verdict, by: &DecidedBy) -> DecisionIdentity {
     struct Sha(Sha256);
     impl Hasher for Sha {
@@ -322,7 +325,7 @@ mod tests {
         decisions.adopt(&[known(ids[1]), known(ids[2])], 5);
         assert_eq!(decisions.acquire(INGRESS, Verdict::Deny, &tier("c")), ids[2]);
         assert!(decisions.take_named().is_empty() && decisions.take_reused().is_empty());
-        // The verdict is another: it is not the one that was there.
+        // Another verdict makes it another decision, so the adopted number is not used.
         let other = decisions.acquire(INGRESS, Verdict::Allow, &tier("b"));
         assert_eq!((other, decisions.take_named(), decisions.take_reused()), (ids[0], vec![other], vec![other]));
         decisions.release_adopted();

@@ -1,4 +1,4 @@
-//! The trees of a group.
+//! Tries of a group.
 
 use ahash::AHashMap;
 use tortie_classes::{ClassId, Compiled, Row, TableView};
@@ -11,35 +11,36 @@ use crate::tables::decisions::{DecisionId, Decisions};
 use crate::tables::keys::{l4_trees, numbered_tree, source_port_tree};
 use crate::tables::{Closed, Limits, SMALL};
 
-/// With as many classes as this changed the rows of all are looked at, which costs less.
+/// From this number of changed classes on, all rows are rebuilt, which costs less.
 const MANY_CLASSES: usize = 64;
-/// Stretches of equal decisions in one table: 32 MB while the table is made.
+/// Maximum number of ranges of equal decisions in one table: 32 MB while the table is built.
 const MAX_STRETCHES: usize = 1 << 21;
 
-/// The classes of addresses, and the numbers that trees know them by.
+/// Address classes with their numbers in tries.
 #[derive(Clone, Copy)]
 pub(super) struct NumberedClasses<'a> {
     pub(super) compiled: &'a Compiled<'a>,
     pub(super) numbers: &'a ClassNumbers,
 }
 
-/// Trees and the decisions that they lead to, all of them in use.
+/// Tries and the decisions that they lead to, all of them in use.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) roots: GroupRoots,
     decisions: Vec<DecisionId>,
-    /// Blocks of the trees that do not depend on addresses.
+    /// Blocks of the tries that do not depend on addresses.
     pub(super) fixed: u64,
 }
 
-/// From rows to the numbers of their first cells, which add up.
+/// Numbers of the first cells of rows. The sum for both ends is the first cell of a line.
 struct Places {
     own: AHashMap<Row, u32>,
     peer: AHashMap<Row, u32>,
 }
 
 impl Places {
-    /// A cell's number is that of its row of this end, of the peer, of its source port and of its column, in this order.
+    /// A cell number consists of the own end's row, the peer's row, the source port and the column,
+    /// from the most significant to the least.
     fn new(table: &TableView<'_>) -> Self {
         let places = |rows: Vec<Row>, stride: usize| -> AHashMap<Row, u32> {
             rows.into_iter().zip((0..).map(|row: usize| cell_number(row * stride))).collect()
@@ -51,14 +52,14 @@ impl Places {
     }
 }
 
-/// The rows of one end.
+/// Rows of one end.
 struct Rows<'a> {
     places: &'a AHashMap<Row, u32>,
     rest: [u32; 2],
 }
 
 impl<'a> Rows<'a> {
-    #[expect(clippy::expect_used, reason = "an axis has a row for the addresses of a family that no rule tells apart")]
+    #[expect(clippy::expect_used, reason = "an axis has a row for addresses of a family that no rule distinguishes")]
     fn new(places: &'a AHashMap<Row, u32>, rest: impl Fn(Family) -> Row) -> Self {
         let place = |family| *places.get(&rest(family)).expect("the row of the rest is a row");
         Self { places, rest: Family::ALL.map(place) }
@@ -73,7 +74,8 @@ impl<'a> Rows<'a> {
         row.and_then(|row| self.places.get(&row).copied()).unwrap_or(NOWHERE)
     }
 
-    /// Whether a class that has no number of its own has another row than others without one may have.
+    /// Reports whether a class that shares its number has another row than the default of its
+    /// family.
     fn needs_more_numbers(&self, classes: &[(ClassId, Row)], of: NumberedClasses<'_>) -> bool {
         let has_own_row = |(class, row): &(ClassId, Row)| {
             let rest = of.compiled.family_of(*class).map(|family| self.rest(family));
@@ -82,7 +84,7 @@ impl<'a> Rows<'a> {
         classes.iter().filter(|(class, _)| of.numbers.is_beyond(*class)).any(has_own_row)
     }
 
-    /// The tree from classes to rows.
+    /// Returns the trie from classes to rows.
     #[expect(clippy::expect_used, reason = "a table has the classes of the same flush")]
     fn tree(&self, classes: &[(ClassId, Row)], of: NumberedClasses<'_>, blocks: &mut Blocks) -> Cell {
         let mut others: Vec<([u8; 4], u32)> = Vec::new();
@@ -100,7 +102,7 @@ impl<'a> Rows<'a> {
         blocks.assign(Cell::value(NOWHERE), &rest.chain(others).collect::<Vec<_>>())
     }
 
-    /// The tree with other rows for some numbers of classes.
+    /// Returns the trie with other rows for some class numbers.
     fn changed(
         &self,
         root: Cell,
@@ -127,7 +129,7 @@ impl<'a> Rows<'a> {
 }
 
 impl Group {
-    /// The trees of a table, all of them new uses.
+    /// Returns the tries of a table, all of them new uses.
     pub(super) fn new(
         of: NumberedClasses<'_>,
         (direction, table, limits): (Direction, &TableView<'_>, &Limits),
@@ -177,12 +179,12 @@ impl Group {
         Ok(Self { roots: roots.with_shortcuts(blocks), decisions: used, fixed })
     }
 
-    /// Blocks that the trees take at most, whatever other groups share with them.
+    /// Returns the maximum number of blocks of the tries, without sharing with other groups.
     pub(super) fn charge(&self, blocks: &Blocks) -> u64 {
         self.fixed + ways(blocks, self.roots.own) + ways(blocks, self.roots.peer)
     }
 
-    /// Blocks that the trees from classes to rows would take at most.
+    /// Returns the maximum number of blocks that the tries from classes to rows would take.
     pub(super) fn charge_of_rows(of: NumberedClasses<'_>, table: &TableView<'_>, blocks: &mut Blocks) -> u64 {
         let places = Places::new(table);
         let own = Rows::new(&places.own, |family| table.own_rest(family));
@@ -193,7 +195,7 @@ impl Group {
         charge
     }
 
-    /// Gives the numbers of some classes the rows that they have now. The table is the same otherwise.
+    /// Gives the numbers of some classes their new rows. The table is unchanged otherwise.
     pub(super) fn change_rows(
         &mut self,
         classes: &[ClassId],
@@ -217,7 +219,7 @@ impl Group {
         self.roots = self.roots.with_shortcuts(blocks);
     }
 
-    /// Its uses of trees and decisions are over.
+    /// Ends its uses of tries and decisions.
     pub(super) fn release(self, blocks: &mut Blocks, decisions: &mut Decisions) {
         self.roots.cells().into_iter().for_each(|root| blocks.release(root));
         self.decisions.into_iter().for_each(|decision| decisions.release(decision));
@@ -228,21 +230,21 @@ fn ways(blocks: &Blocks, root: Cell) -> u64 {
     blocks.ways(root).into()
 }
 
-/// How many numbers of cells there are for a row against a row. In large tables lines begin where blocks do, so that lines that are
-/// alike are the same blocks.
+/// Returns the number of cell numbers for each pair of rows. In large tables, lines begin at block
+/// boundaries, so that equal lines share their blocks.
 fn line_length(table: &TableView<'_>) -> usize {
     let columns = table.l4_columns().saturating_mul(table.source_port_columns());
     if table.cell_count() > SMALL { columns.next_multiple_of(CELLS) } else { columns }
 }
 
-/// The number of a cell of a table that is within [`Limits::cells`].
+/// Returns the number of a cell of a table that is within [`Limits::cells`].
 #[expect(clippy::expect_used, reason = "a larger table is refused before its cells are numbered")]
 fn cell_number(cell: usize) -> u32 {
     u32::try_from(cell).expect("numbers of cells have 31 bits")
 }
 
-/// Where each stretch of cells with one decision begins and ends, in order, with the decision's place in the table's; `None` if
-/// that is too much work.
+/// Returns the begin and end of each range of cells with one decision, in order, and the index of
+/// the decision in the table; `None` if the computation exceeds `max_work`.
 fn stretches(table: &TableView<'_>, max_work: usize) -> Option<Vec<(u32, u32, usize)>> {
     let length = line_length(table);
     let peer: Vec<Row> = table.peer_rows().collect();
@@ -266,12 +268,12 @@ fn stretches(table: &TableView<'_>, max_work: usize) -> Option<Vec<(u32, u32, us
     Some(starts.iter().zip(ends).map(|((start, decided), end)| (*start, end, *decided)).collect())
 }
 
-/// The decisions of a table that are in its cells.
+/// Decisions of a table that are in its cells.
 struct Used<'a> {
     direction: Direction,
     table: &'a TableView<'a>,
     decisions: &'a mut Decisions,
-    /// By place in the table's decisions, as cells.
+    /// Cell values, indexed like the table's decisions.
     values: Vec<Option<u32>>,
     used: Vec<DecisionId>,
 }

@@ -1,4 +1,4 @@
-//! Keys of trees, and ranges of numbers as prefixes.
+//! Keys of tries, and ranges of numbers as prefixes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -9,10 +9,10 @@ use tortie_model::{Cidr, Family};
 use crate::blocks::{Assignment, Blocks, Cell};
 use crate::group_roots::NOWHERE;
 
-/// ICMP for IPv4 and for IPv6, whose types and codes are where others have ports.
+/// ICMP for IPv4 and for IPv6, whose type and code take the place of a port.
 const ICMP: [u8; 2] = [1, 58];
 
-/// The bytes of a network's address, as a tree follows them.
+/// Bytes of a network's address, as the key of a trie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AddressKey {
     V4([u8; 4]),
@@ -24,7 +24,7 @@ impl AddressKey {
         Self::from_bits(net.family(), net.masked().bits())
     }
 
-    /// An address whose bits count from the highest.
+    /// Returns the key of an address whose bits are left-aligned.
     pub(crate) fn from_bits(family: Family, bits: u128) -> Self {
         let bytes = bits.to_be_bytes();
         let [a, b, c, d, ..] = bytes;
@@ -42,14 +42,14 @@ impl AddressKey {
     }
 }
 
-/// The networks of all addresses, one of each family.
+/// Returns the networks of all addresses, one of each family.
 #[expect(clippy::expect_used, reason = "every address has a network of 0 bits")]
 pub(crate) fn everything() -> [Cidr; 2] {
     let unspecified = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
     unspecified.map(|address| Cidr::new(address, 0).expect("a prefix may have 0 bits"))
 }
 
-/// Protocols and what follows them as numbers, in the order of `TableView::l4_stretches`.
+/// Encoding of protocol and detail as one number, in the order of `TableView::l4_stretches`.
 const PROTOCOL: u32 = 1 << 18;
 const FIRST_ICMP: u32 = 1;
 const FIRST_PORT: u32 = FIRST_ICMP + (1 << 16);
@@ -63,7 +63,8 @@ fn point(protocol: u8, detail: L4Detail) -> u32 {
     u32::from(protocol) * PROTOCOL + detail
 }
 
-/// From protocols with ports or ICMP messages to values, and from protocols alone, of where values begin.
+/// Returns the tries from protocols with ports or ICMP messages, and from protocols alone, to
+/// values. `starts` has the points at which each value begins.
 #[expect(clippy::expect_used, reason = "stretches end behind the last of 256 protocols")]
 pub(super) fn l4_trees(starts: impl Iterator<Item = (u8, L4Detail, u32)>, blocks: &mut Blocks) -> [Cell; 2] {
     let starts: Vec<(u32, u32)> = starts.map(|(protocol, detail, value)| (point(protocol, detail), value)).collect();
@@ -84,7 +85,8 @@ pub(super) fn l4_trees(starts: impl Iterator<Item = (u8, L4Detail, u32)>, blocks
     [details.assign(3, blocks), protocols.assign(1, blocks)]
 }
 
-/// From source ports to values, and the value of packets without one, of where values begin.
+/// Returns the trie from source ports to values, and the value of packets without one. `starts` has
+/// the points at which each value begins.
 pub(super) fn source_port_tree(starts: impl Iterator<Item = (Option<u16>, u32)>, blocks: &mut Blocks) -> (Cell, u32) {
     let starts: Vec<(u32, u32)> =
         starts.map(|(port, value)| (port.map_or(0, |port| 1 + u32::from(port)), value)).collect();
@@ -94,15 +96,16 @@ pub(super) fn source_port_tree(starts: impl Iterator<Item = (Option<u16>, u32)>,
         if start == 0 {
             without = value;
         }
-        // Ports begin behind the place of packets without one.
+        // Port numbers are shifted by one, behind the point of packets without a port.
         ranges.add(None, start.max(1) - 1, end - 1, value);
     }
     (ranges.assign(2, blocks), without)
 }
 
-/// From numbers of so many bytes to values, of where stretches of one value begin and end; all other numbers have 0.
+/// Returns the trie from numbers of this many bytes to values, given the ranges of each value; all
+/// other numbers have 0.
 pub(super) fn numbered_tree(stretches: Vec<(u32, u32, u32)>, bytes: u8, blocks: &mut Blocks) -> Cell {
-    // What most numbers have need not be said of each.
+    // The most frequent value becomes the default, so that its ranges need no keys.
     let mut counts: AHashMap<u32, u64> = AHashMap::new();
     for (start, end, value) in &stretches {
         *counts.entry(*value).or_default() += u64::from(end - start);
@@ -126,25 +129,27 @@ pub(super) fn numbered_tree(stretches: Vec<(u32, u32, u32)>, bytes: u8, blocks: 
     blocks.assign(Cell::value(0), &assigned.collect::<Vec<_>>())
 }
 
-/// The largest stretch of numbers with the same first bits that begins at `first` and ends before `last`, in powers of two.
+/// Returns the binary logarithm of the largest aligned range that begins at `first` and ends at or
+/// before `last`.
 #[expect(clippy::expect_used, reason = "numbers have 32 bits")]
 fn aligned_size(first: u32, last: u32) -> u8 {
     let size = first.trailing_zeros().min((last - first).ilog2());
     u8::try_from(size).expect("the logarithm of a number is below 32")
 }
 
-/// Where each stretch of one value begins and ends, of the places where values begin.
+/// Returns the begin and end of each range of one value, given the points at which values begin.
 fn stretches(starts: &[(u32, u32)], end: u32) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
     let ends = starts.iter().skip(1).map(|(start, _)| *start).chain([end]);
     starts.iter().zip(ends).map(|((start, value), end)| (*start, end, *value))
 }
 
-/// Keys by prefixes, in order.
+/// Ranges of keys as prefixes, in order.
 #[derive(Default)]
 struct Ranges(Vec<([u8; 3], u8, u32)>);
 
 impl Ranges {
-    /// Those with this byte first, if there is one, and then a number from the first to before the last, of two bytes.
+    /// Adds the range of two-byte numbers from `first` to `last`, exclusive, behind the byte
+    /// `before`, if any.
     fn add(&mut self, before: Option<u8>, mut first: u32, last: u32, value: u32) {
         while first < last {
             let size = aligned_size(first, last);

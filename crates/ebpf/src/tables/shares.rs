@@ -1,15 +1,16 @@
-//! The blocks of a node, divided among its namespaces.
+//! Division of a node's blocks among its namespaces.
 //!
-//! A *holder*, such as the trees of a group, is charged with the blocks that it takes alone, whatever it shares with others. While
-//! all charges fit, every holder is admitted. Over the budget, holders of the platform come first; then the largest holder of the
-//! namespace with the most blocks is refused, and so on until the rest fits. So a namespace that takes no more than its equal share
-//! of the blocks that the platform leaves loses nothing, and which holders are refused follows from the charges alone, not from the
-//! order in which they came.
+//! A *holder*, such as the tries of a group, is charged with the blocks that it takes alone,
+//! whatever it shares with others. While all charges fit, every holder is admitted. Over the
+//! budget, holders of the platform are admitted first. Then the largest holder of the namespace
+//! with the most blocks is refused, and so on until the rest fits. So a namespace that takes no
+//! more than its equal share of the blocks left by the platform loses nothing. The charges alone
+//! determine the refused holders, not the order in which they came.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The namespace of holders of the platform.
+/// Namespace of the platform's holders.
 const PLATFORM: &str = "";
 
 /// Holders of one namespace.
@@ -19,13 +20,13 @@ struct Claims<K> {
     by_charge: BTreeSet<(u64, K)>,
 }
 
-/// See the module.
+/// Holders with their charges, and the last division. See the module.
 #[derive(Debug)]
 pub(crate) struct Shares<K> {
     budget: u64,
     holders: BTreeMap<K, (Arc<str>, u64)>,
     namespaces: BTreeMap<Arc<str>, Claims<K>>,
-    /// All namespaces but the platform's, by the blocks that they ask for.
+    /// All namespaces except the platform's, by the blocks that they request.
     by_total: BTreeSet<(u64, Arc<str>)>,
     total: u64,
     refused: BTreeSet<K>,
@@ -33,7 +34,7 @@ pub(crate) struct Shares<K> {
     is_settled: bool,
 }
 
-/// Holders whose state is another than at the last division.
+/// Holders whose state changed in a division.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Settled<K> {
     pub(crate) refused: Vec<K>,
@@ -41,7 +42,7 @@ pub(crate) struct Settled<K> {
 }
 
 impl<K: Ord + Clone> Shares<K> {
-    /// Of so many blocks.
+    /// Returns an empty division of this many blocks.
     pub(crate) fn new(budget: u64) -> Self {
         Self {
             budget,
@@ -54,7 +55,7 @@ impl<K: Ord + Clone> Shares<K> {
         }
     }
 
-    /// Blocks that all holders are charged with, admitted or not.
+    /// Returns the sum of all charges, including those of refused holders.
     pub(crate) fn total(&self) -> u64 {
         self.total
     }
@@ -63,17 +64,17 @@ impl<K: Ord + Clone> Shares<K> {
         self.holders.is_empty() && self.namespaces.is_empty() && self.by_total.is_empty() && self.refused.is_empty()
     }
 
-    /// The blocks that a holder is charged with.
+    /// Returns the charge of a holder.
     pub(crate) fn charge(&self, key: &K) -> Option<u64> {
         self.holders.get(key).map(|(_, charge)| *charge)
     }
 
-    /// Whether a holder was refused by the last division.
+    /// Reports whether the last division refused a holder.
     pub(crate) fn is_refused(&self, key: &K) -> bool {
         self.refused.contains(key)
     }
 
-    /// Charges a holder of a namespace with so many blocks.
+    /// Charges a holder of a namespace with this many blocks.
     pub(crate) fn set(&mut self, key: K, namespace: &str, charge: u64) {
         if self.holders.get(&key).is_some_and(|(known, before)| **known == *namespace && *before == charge) {
             return;
@@ -97,7 +98,7 @@ impl<K: Ord + Clone> Shares<K> {
         self.holders.insert(key, (namespace, charge));
     }
 
-    /// Forgets a holder.
+    /// Removes a holder.
     pub(crate) fn remove(&mut self, key: &K) {
         self.take(key);
         self.refused.remove(key);
@@ -122,7 +123,8 @@ impl<K: Ord + Clone> Shares<K> {
         }
     }
 
-    /// Divides the blocks by the charges of now. The cost is that of the holders that are refused.
+    /// Divides the blocks by the present charges. The cost is proportional to the number of refused
+    /// holders.
     pub(crate) fn settle(&mut self) -> Settled<K> {
         if std::mem::replace(&mut self.is_settled, true) {
             return Settled { refused: Vec::new(), admitted: Vec::new() };
@@ -137,7 +139,7 @@ impl<K: Ord + Clone> Shares<K> {
         settled
     }
 
-    /// The holders to refuse.
+    /// Returns the holders to refuse.
     #[expect(clippy::expect_used, reason = "totals are the sums of charges")]
     fn over_budget(&self) -> BTreeSet<K> {
         let mut refused = BTreeSet::new();
@@ -156,7 +158,8 @@ impl<K: Ord + Clone> Shares<K> {
             }
         }
         let mut whole = self.by_total.iter().rev().map(|(total, namespace)| (*total, &**namespace)).peekable();
-        // Namespaces that lose holders, by their remaining blocks, with their holders from the largest on.
+        // Namespaces that lose holders, by their remaining blocks, each with its remaining holders
+        // from the largest on.
         let mut cut = BTreeMap::new();
         while used > self.budget {
             let most = cut.last_key_value().map(|(at, _)| *at);

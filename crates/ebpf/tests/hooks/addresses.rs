@@ -1,4 +1,5 @@
-//! IPv6 addresses are looked for in the hash table first, and then in the tree that the table leads to.
+//! IPv6 addresses are looked up in the hash table first, and then in the trie to which the table
+//! leads.
 
 use tortie_ebpf::Cell;
 use tortie_ebpf::hooks::{Attachment, Hook, HookSettings};
@@ -9,7 +10,7 @@ use crate::{Bench, DESTINATION_CLASS, Expected, PORTS, V6, attachments, v6};
 
 const BUCKETS: u32 = 64;
 const OF_V6: u32 = 1 << 23;
-/// Of all networks, and of nothing that is let through.
+/// Class of all networks, none of whose packets are allowed.
 const OTHER_CLASS: u32 = 7;
 
 /// An entry of a bucket: an address, its class, and whether it is open.
@@ -25,7 +26,7 @@ fn bucket(entries: [Option<Entry>; ExactRecord::WAYS], is_complete: bool) -> Vec
     addresses.chain(classes).chain(u32::from(is_complete).to_ne_bytes()).collect()
 }
 
-/// Lets packets to the destination through as long as that has the class which the tree of all addresses gives it.
+/// Allows packets to the destination while it has its class of the trie of all addresses.
 fn bench(attachment: Attachment) -> Bench {
     let bench = Bench::at_hook(attachment, Hook::Output, Family::V6, HookSettings::default());
     let expected = Expected { protocol: 17, detail: Some(80), source_port: Some(0x0611) };

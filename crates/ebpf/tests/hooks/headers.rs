@@ -1,4 +1,4 @@
-//! What programs read of headers.
+//! Headers as parsed by programs.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -39,13 +39,14 @@ fn headers_of_ipv4_are_read() {
             assert!(bench.passes(&v4(protocol, 0, 0, &PORTS)), "{protocol} has no ports");
             assert!(bench.passes(&v4(protocol, 0, 0, &[])), "{protocol} has no ports");
         }
-        // Addresses count.
+        // Addresses are compared.
         bench.expect(&V4[1], &V4[0], Expected { protocol: 50, detail: None, source_port: None });
         assert!(!bench.passes(&v4(50, 0, 0, &[])));
     }
 }
 
-/// Headers one behind the other: the number of each and its bytes, of which the first is the number of the next.
+/// Returns headers one behind the other: the number of each and its bytes, of which the first is
+/// the number of the next.
 fn chain(headers: &[(u8, Vec<u8>)], last: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let nexts = headers.iter().skip(1).map(|(number, _)| *number).chain([last]);
@@ -57,24 +58,24 @@ fn chain(headers: &[(u8, Vec<u8>)], last: u8, payload: &[u8]) -> Vec<u8> {
     v6(headers.first().map_or(last, |(number, _)| *number), &bytes)
 }
 
-/// A header of options, of so many times 8 bytes.
+/// An options header of this many times 8 bytes.
 fn options(number: u8, eights: u8) -> (u8, Vec<u8>) {
     let mut bytes = vec![0; usize::from(eights) * 8];
     bytes[1] = eights - 1;
     (number, bytes)
 }
 
-/// An authentication header, of so many times 4 bytes.
+/// An authentication header of this many times 4 bytes.
 fn authentication(fours: u8) -> (u8, Vec<u8>) {
     let mut bytes = vec![0xee; usize::from(fours) * 4];
     bytes[1] = fours - 2;
     (51, bytes)
 }
 
-/// A fragment header with the field that has the offset.
+/// A fragment header with this offset field.
 fn fragment(field: u16) -> (u8, Vec<u8>) {
     let [high, low] = field.to_be_bytes();
-    // The second byte is reserved, and no length.
+    // The second byte is reserved, not a length.
     (44, vec![0, 0xff, high, low, 1, 2, 3, 4])
 }
 
@@ -114,7 +115,7 @@ fn headers_of_ipv6_are_read() {
             expect(Expected { protocol, detail: None, source_port: None });
             assert!(bench.passes(&chain(&[options(0, 1)], protocol, &PORTS)), "{protocol} has no ports");
         }
-        // What is behind a later fragment's header is not known, so neither is the protocol.
+        // The content behind a later fragment's header is unknown, and so is the protocol.
         for number in [0, 43, 44, 51, 60] {
             expect(Expected { protocol: number, detail: None, source_port: None });
             assert!(!bench.passes(&chain(&[fragment(8)], number, &[6, 0, 0, 0, 0, 0, 0, 0])), "{number}");
@@ -125,7 +126,8 @@ fn headers_of_ipv6_are_read() {
     }
 }
 
-/// What a packet is by the words of RFC 791 and RFC 8200, written without a thought of programs. `None` if it is to be dropped.
+/// Parses a packet according to RFC 791 and RFC 8200, independently of the programs. `None` if it
+/// must be dropped.
 fn read(packet: &[u8]) -> Option<Expected> {
     const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
     let is_v4 = packet[0] >> 4 == 4;
@@ -143,7 +145,7 @@ fn read(packet: &[u8]) -> Option<Expected> {
         if is_v4 || ![0, 43, 44, 51, 60].contains(&protocol) {
             break;
         }
-        // Behind a later fragment's header there is no other one, and there are no more than eight.
+        // No header follows that of a later fragment, and there are at most eight.
         if is_later || passed == 8 {
             return None;
         }
@@ -168,7 +170,7 @@ fn read(packet: &[u8]) -> Option<Expected> {
     Some(Expected { protocol, detail, source_port })
 }
 
-/// A packet of headers that fit together or nearly do, and are torn somewhere or not.
+/// Packets of headers that fit together or nearly do, some of them truncated.
 fn packets() -> impl Strategy<Value = Vec<u8>> {
     let protocol =
         || prop_oneof![prop::sample::select(vec![1_u8, 6, 17, 33, 44, 50, 51, 58, 59, 132, 136]), any::<u8>()];
@@ -189,7 +191,7 @@ fn packets() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|(headers, last, payload)| chain(&headers, last, &payload));
     let whole = prop_oneof![of_v4, of_v6];
     (whole, any::<prop::sample::Index>(), 0..4_u8).prop_map(|(mut packet, at, torn)| {
-        // The kernel hands no packet to hooks whose first header is not there.
+        // The kernel passes no packet with a truncated first header to hooks.
         let first = if packet[0] >> 4 == 4 { 20 } else { 40 };
         if torn == 0 {
             packet.truncate(first + at.index(packet.len() + 1 - first));

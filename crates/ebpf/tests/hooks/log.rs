@@ -1,4 +1,4 @@
-//! What programs log.
+//! Log records of programs.
 
 use tortie_ebpf::classes::evaluate::{Packet, Payload, Verdict};
 use tortie_ebpf::layout::{LOG_BYTES, MapKind, roots};
@@ -8,7 +8,7 @@ use tortie_model::Family;
 use crate::{Bench, Expected, PORTS, V4, V6, attachments, v4, v6};
 
 impl Bench {
-    /// Has decisions logged, or not, by the roots that are in force.
+    /// Enables or disables the log in the roots that are in force.
     pub(crate) fn set_logs(&self, logs: bool) {
         let place = usize::try_from(roots::FLAGS).unwrap();
         let (_, map) = self.maps.arrays.iter().find(|(kind, _)| *kind == MapKind::Roots).unwrap();
@@ -19,7 +19,7 @@ impl Bench {
         self.write(MapKind::Roots, 2, &bytes);
     }
 
-    /// What has been logged since it was last asked.
+    /// Returns the records since the last call.
     pub(crate) fn logged(&self) -> Vec<LogRecord> {
         let mut records = Vec::new();
         let read = self.maps.log.borrow_mut().read(|bytes| records.push(LogRecord::from_bytes(bytes).unwrap()));
@@ -43,7 +43,7 @@ impl Bench {
             Family::V6 => V6.map(Into::into),
         };
         let [record] = self.logged().try_into().unwrap();
-        // What nothing is known of is denied by no decision.
+        // Packets without a known decision are denied by decision 0.
         let decision = DecisionId::from_number(u32::from(passes));
         assert_eq!((record.decision, record.verdict), (decision, verdict), "{packet:?}");
         assert_eq!(record.length as usize, packet.len(), "{packet:?}");
@@ -73,7 +73,8 @@ fn what_is_decided_is_logged_as_it_was_judged() {
                 bench.set_logs(true);
             };
             let (allow, deny) = (Verdict::Allow, Verdict::Deny);
-            // Known numbers of ports as in most packets, and others, which are read another way.
+            // TCP and UDP, as in most packets, and another protocol with ports, which is parsed in
+            // another way.
             for protocol in [6, 17, 132] {
                 expect(Expected { protocol, detail: Some(80), source_port: Some(0x0611) });
                 bench.expect_logged(&packet(protocol, &PORTS), allow, protocol, ports(80), 0);

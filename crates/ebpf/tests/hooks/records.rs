@@ -1,4 +1,4 @@
-//! What programs do without records, and for known connections.
+//! Behaviour of programs without records, and for known connections.
 
 use tortie_ebpf::classes::evaluate::{FailsafePort, Settings};
 use tortie_ebpf::hooks::{Hook, HookSettings};
@@ -16,8 +16,8 @@ fn failsafe_settings(workload_prefixes: &[&str]) -> HookSettings {
     HookSettings { workload_prefixes, policy, ..HookSettings::default() }
 }
 
-/// Values of maps by which a program does not find what is in force: none, one too many, and records that are not there or that
-/// lead to others that are not.
+/// Map values by which a program does not find the state in force: no index, one out of range,
+/// missing records, or records that lead to missing ones.
 fn without_records() -> Vec<(&'static str, MapKind, u32, Vec<u8>)> {
     let roots = RootsRecord { is_in_force: true, ..RootsRecord::default() };
     let current = [1_u64, 3, 4, 255, u64::MAX];
@@ -88,7 +88,7 @@ fn workloads_have_nothing_where_a_record_is_missing() {
     for attachment in attachments() {
         for hook in Hook::ALL {
             for family in Family::ALL {
-                // Test runs are at the loopback interface, which looks like a workload's then.
+                // Test runs are at the loopback interface, whose name has a workload prefix here.
                 let bench = Bench::at_hook(attachment, hook, family, failsafe_settings(&["lo"]));
                 let to_22 = [0, 80, 0, 22, 0, 0, 0, 0];
                 let packets = match family {
@@ -126,14 +126,14 @@ fn known_connections_pass_but_for_untracked_policy_and_interfaces_that_are_nobod
                     groups: [0; 8],
                     ..EndpointRecord::default()
                 };
-                // Group 0 is closed: whatever is asked is denied.
+                // Group 0 is closed: any evaluated packet is denied.
                 bench.write(MapKind::Endpoints, 1, &all_of(0b1100_1111).to_bytes());
                 bench.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
                 for bytes in [roots.to_bytes(), roots.to_bytes_without_untracked()] {
                     bench.write(MapKind::Roots, 2, &bytes);
                     assert!(bench.passes(&packet), "{what}: nothing is asked");
                 }
-                // The interface's own endpoint has untracked policy.
+                // The specific endpoint of the interface has untracked policy.
                 bench.write(MapKind::Endpoints, 1, &all_of(0b0011_1111).to_bytes());
                 let mut blocks = Blocks::new();
                 let interfaces =
@@ -150,7 +150,7 @@ fn known_connections_pass_but_for_untracked_policy_and_interfaces_that_are_nobod
                 let roots = RootsRecord { all_interfaces: 0, ..roots };
                 for bytes in [roots.to_bytes(), roots.to_bytes_without_untracked()] {
                     nobodys.write(MapKind::Roots, 2, &bytes);
-                    // The host reaches whatever it likes.
+                    // The host reaches all interfaces.
                     assert_eq!(nobodys.passes(&packet), hook == Hook::Output, "{what}: an interface that is nobody's");
                 }
             }

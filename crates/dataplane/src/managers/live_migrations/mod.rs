@@ -1,8 +1,9 @@
 //! Live migrations of virtual machines to this node and away from it (`felix/dataplane/linux/live_migration.go`).
 //!
-//! While a virtual machine runs elsewhere nothing leads to the endpoint that it is to move to. As soon as it announces
-//! itself there, its routes get a metric by which BGP prefers them to those of the node that it comes from. They keep it
-//! until other nodes have had time to hear of them after the migration.
+//! While a virtual machine runs elsewhere, no routes lead to the endpoint that it moves to. Once it
+//! announces itself there, its routes get a metric by which BGP prefers them to those of its
+//! previous node. They keep that metric until other nodes have had time to learn them after the
+//! migration.
 
 mod state;
 
@@ -18,14 +19,14 @@ use crate::config::RoutePriority;
 use state::MigrationInput;
 pub use state::MigrationState;
 
-/// The endpoints of this node that take part in a live migration, or did so a moment ago.
+/// Endpoints of this node that take part in a live migration, or recently did.
 #[derive(Debug, Default)]
 pub(crate) struct LiveMigrations {
     migrations: BTreeMap<WorkloadEndpointId, Migration>,
-    /// Endpoints whose state has changed since their routes were last looked at.
+    /// Endpoints whose state changed since their routes were last updated.
     dirty: BTreeSet<WorkloadEndpointId>,
     changes: Vec<MigrationChange>,
-    /// How many times an announcement has come to be waited for.
+    /// Number of waits for an announcement so far.
     waits: u64,
 }
 
@@ -35,13 +36,13 @@ struct Migration {
     state: MigrationState,
     uid: Arc<str>,
     machine: Arc<str>,
-    /// Tells one wait for an announcement from another.
+    /// Number of its wait for an announcement.
     wait: u64,
-    /// When its time is up; `None` until it is counted.
+    /// End of the convergence time; `None` until it has started.
     time_up: Option<Duration>,
 }
 
-/// A change of how far a live migration is.
+/// A change of the state of a live migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MigrationChange {
@@ -49,16 +50,16 @@ pub struct MigrationChange {
     pub id: WorkloadEndpointId,
     /// The UID of the last migration that it took part in; empty if it had none.
     pub uid: Arc<str>,
-    /// The name of the virtual machine, as far as it is known.
+    /// The name of the virtual machine; empty if it is unknown.
     pub machine: Arc<str>,
-    /// The state before.
+    /// The previous state.
     pub from: MigrationState,
-    /// The state now.
+    /// The new state.
     pub to: MigrationState,
 }
 
 impl LiveMigrations {
-    /// An endpoint of this node is like this.
+    /// Notes the computed fields of an endpoint of this node.
     pub(crate) fn on_update(&mut self, id: &WorkloadEndpointId, computed: Option<&ComputedFields>) {
         let role = computed.and_then(|computed| computed.live_migration_role);
         if role.is_none() && !self.migrations.contains_key(id) {
@@ -66,7 +67,7 @@ impl LiveMigrations {
         }
         let migration = self.migrations.entry(id.clone()).or_default();
         if let Some(computed) = computed {
-            // What follows a migration is still a part of it.
+            // State changes after a migration keep its UID and machine name.
             let ComputedFields { live_migration_uid: uid, live_migration_vmi_name: machine, .. } = computed;
             let keep_last = |last: &mut Arc<str>, new: &Arc<str>| {
                 if !new.is_empty() {
@@ -81,7 +82,7 @@ impl LiveMigrations {
         }
     }
 
-    /// An endpoint of this node is gone.
+    /// Notes that an endpoint of this node was removed.
     pub(crate) fn on_remove(&mut self, id: &WorkloadEndpointId) {
         if let Some(migration) = self.migrations.get_mut(id) {
             migration.role = None;
@@ -89,7 +90,7 @@ impl LiveMigrations {
         }
     }
 
-    /// The announcement that this wait was for has come. Of a wait that is over it means nothing.
+    /// Notes the announcement for a wait. One for a wait that is over is ignored.
     pub(crate) fn on_announcement(&mut self, wait: u64) {
         let awaited = self.awaited().find(|(_, number)| *number == wait);
         if let Some(id) = awaited.map(|(id, _)| id.clone()) {
@@ -97,7 +98,7 @@ impl LiveMigrations {
         }
     }
 
-    /// Ends what its time is up for, and begins to count the time of what has none yet.
+    /// Ends convergence times that have passed, and starts those that have not started.
     pub(crate) fn advance(&mut self, now: Duration, convergence: Duration) {
         let mut over = Vec::new();
         for (id, migration) in self.migrations.iter_mut().filter(|(_, m)| m.state == MigrationState::TimeWait) {
@@ -108,28 +109,29 @@ impl LiveMigrations {
         over.iter().for_each(|id| self.input(id, MigrationInput::TimeUp));
     }
 
-    /// How long nothing ends.
+    /// Returns the time until the next convergence time ends.
     pub(crate) fn next(&self, now: Duration) -> Option<Duration> {
         self.migrations.values().filter_map(|migration| migration.time_up).min().map(|at| at.saturating_sub(now))
     }
 
-    /// What routes to an endpoint have; `None` if there must not be any.
+    /// Returns the priority of routes to an endpoint; `None` if there must not be any.
     pub(crate) fn priority(&self, id: &WorkloadEndpointId) -> Option<RoutePriority> {
         self.migrations.get(id).map_or(Some(RoutePriority::Normal), |migration| migration.state.priority())
     }
 
-    /// The endpoints whose virtual machines are expected to announce themselves, and the number of each wait.
+    /// Returns the endpoints whose virtual machines are expected to announce themselves, and the
+    /// number of each wait.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = (&WorkloadEndpointId, u64)> {
         let awaited = self.migrations.iter().filter(|(_, migration)| migration.state == MigrationState::Target);
         awaited.map(|(id, migration)| (id, migration.wait))
     }
 
-    /// Endpoints whose routes may have to be others.
+    /// Returns the endpoints whose routes may have to change.
     pub(crate) fn take_dirty(&mut self) -> BTreeSet<WorkloadEndpointId> {
         std::mem::take(&mut self.dirty)
     }
 
-    /// What has changed since this was last asked, in order.
+    /// Returns the changes since the last call, in order.
     pub(crate) fn take_changes(&mut self) -> Vec<MigrationChange> {
         std::mem::take(&mut self.changes)
     }

@@ -1,4 +1,4 @@
-//! How far the live migration of an endpoint's virtual machine is, from this node's point of view.
+//! State of the live migration of an endpoint's virtual machine, from this node's point of view.
 
 use std::fmt;
 
@@ -6,40 +6,40 @@ use tortie_model::desired::LiveMigrationRole;
 
 use crate::config::RoutePriority;
 
-/// How far the live migration to an endpoint is.
+/// State of a live migration to an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[allow(clippy::exhaustive_enums, reason = "whoever acts on a change must know them all")]
+#[allow(clippy::exhaustive_enums, reason = "consumers of changes must handle every state")]
 pub enum MigrationState {
-    /// There is none, or it is away from here.
+    /// No migration, or one away from here.
     #[default]
     Base,
     /// The virtual machine still runs elsewhere.
     Target,
     /// The virtual machine runs here, and the migration is not over.
     Live,
-    /// The migration is over, and other nodes may not have heard of it yet.
+    /// The migration is over, and other nodes may not have learned the routes yet.
     TimeWait,
 }
 
-/// What moves a migration on.
+/// Event that may change the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MigrationInput {
-    /// The endpoint takes no part in a migration any more.
+    /// The endpoint no longer takes part in a migration.
     NoRole,
-    /// The virtual machine is to leave.
+    /// The virtual machine moves away from here.
     Source,
-    /// The virtual machine is to come.
+    /// The virtual machine moves here.
     Target,
     /// The virtual machine has announced itself.
     Announced,
-    /// Other nodes have had the time that they are given.
+    /// The convergence time is over.
     TimeUp,
-    /// The endpoint is gone.
+    /// The endpoint was removed.
     Deleted,
 }
 
 impl MigrationState {
-    /// The state after an input, as in `felix/dataplane/linux/live_migration.go`.
+    /// Returns the state after an event, as in `felix/dataplane/linux/live_migration.go`.
     pub(crate) const fn after(self, input: MigrationInput) -> Self {
         match (self, input) {
             (Self::Base, MigrationInput::Target) => Self::Target,
@@ -56,7 +56,7 @@ impl MigrationState {
         }
     }
 
-    /// What routes to the endpoint have; `None` if there must not be any.
+    /// Returns the priority of routes to the endpoint; `None` if there must not be any.
     pub(crate) const fn priority(self) -> Option<RoutePriority> {
         match self {
             Self::Base => Some(RoutePriority::Normal),

@@ -79,7 +79,7 @@ impl Bench {
         self.migrations.awaited().map(|(_, number)| number).next()
     }
 
-    /// From and to of each change since this was last asked.
+    /// Returns the changes since the last call, as `from-to`.
     fn changes(&mut self) -> Vec<String> {
         let changes = self.migrations.take_changes();
         changes.into_iter().map(|MigrationChange { from, to, .. }| format!("{from}-{to}")).collect()
@@ -176,7 +176,7 @@ fn what_follows_a_migration_is_told_with_its_uid() {
 enum Step {
     Role(u8, Option<LiveMigrationRole>),
     Remove(u8),
-    /// Of the wait with this number.
+    /// Announcement for the wait with this number.
     Announce(u64),
     Pass(u64),
 }
@@ -191,14 +191,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What must be known of an endpoint to say what its routes have: roles and times alone.
+/// Model of an endpoint: the inputs that decide the priority of its routes, namely roles and times.
 #[derive(Clone, Default)]
 struct Told {
     role: Option<LiveMigrationRole>,
-    /// It is to come: since which wait.
+    /// Number of the wait, while the virtual machine is expected.
     coming: Option<u64>,
     has_come: bool,
-    /// Until when it has just come.
+    /// End of the convergence time.
     settles: Option<Duration>,
 }
 

@@ -1,5 +1,5 @@
-//! Routes to the addresses of other nodes, and blackholes for those of this one that nobody has, for the pools of one
-//! encapsulation (`felix/dataplane/linux/route_mgr.go`).
+//! Routes to the addresses of other nodes, and blackhole routes for this node's IPAM blocks, for
+//! the pools of one encapsulation (`felix/dataplane/linux/route_mgr.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::config::RoutesConfig;
 use crate::route::{RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTarget};
 use crate::routes::{DEFAULT_METRIC_V6, RouteClass, RouteTable, Slot, exclusive_protocol};
 
-/// What the pools of an encapsulation have in common.
+/// Properties of an encapsulation.
 #[derive(Clone, Debug)]
 pub(crate) struct Medium {
     pub(crate) pool: PoolType,
@@ -20,23 +20,23 @@ pub(crate) struct Medium {
     pub(crate) blackhole: RouteClass,
 }
 
-/// The device of an encapsulation.
+/// Tunnel device of an encapsulation.
 #[derive(Clone, Debug)]
 pub(crate) struct Tunnel {
     pub(crate) device: InterfaceName,
     pub(crate) class: RouteClass,
     pub(crate) protocol: RouteProtocol,
     pub(crate) mtu: u32,
-    /// The far ends of tunnels are on the link, so that they are reached without a gateway.
+    /// Whether far ends of tunnels are on the link, so that they are reached without a gateway.
     pub(crate) has_far_ends: bool,
 }
 
-/// A network of this encapsulation.
+/// A network of a pool with this encapsulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Network {
-    /// Another node has it.
+    /// A network of another node.
     Remote { node: Option<Hostname>, address: Option<IpAddr>, same_subnet: bool, is_far_end: bool },
-    /// A block of this node. Its workloads have routes of their own.
+    /// An IPAM block of this node. Its workloads have separate routes.
     Block,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct ClusterRoutes {
     networks: BTreeMap<Cidr, Network>,
     by_node: BTreeMap<Hostname, BTreeSet<Cidr>>,
     dirty: BTreeSet<Cidr>,
-    /// Where the route of each network was put.
+    /// Slot that holds the route of each network.
     placed: BTreeMap<Cidr, Slot>,
 }
 
@@ -72,7 +72,7 @@ impl ClusterRoutes {
         }
     }
 
-    /// This is known of a network, or nothing any more.
+    /// Sets or removes the owner and type of a network.
     pub(crate) fn on_route(&mut self, net: Cidr, route: Option<&Route>) {
         let new = route.filter(|route| route.pool_type == self.medium.pool).and_then(|route| network(net, route));
         let old = self.networks.get(&net);
@@ -97,12 +97,12 @@ impl ClusterRoutes {
         self.dirty.insert(net);
     }
 
-    /// The node is reached by another gateway than before, or not at all.
+    /// Notes that the gateway of a node changed.
     pub(crate) fn on_gateway(&mut self, node: &Hostname) {
         self.dirty.extend(self.by_node.get(node).into_iter().flatten());
     }
 
-    /// Whether there are pools of this encapsulation.
+    /// Sets whether pools of this encapsulation exist.
     pub(crate) fn set_enabled(&mut self, is_enabled: bool) {
         if is_enabled != self.is_enabled {
             self.is_enabled = is_enabled;
@@ -110,7 +110,7 @@ impl ClusterRoutes {
         }
     }
 
-    /// The interface by which other nodes of this subnet are reached.
+    /// Sets the interface by which other nodes of this subnet are reached.
     pub(crate) fn set_parent(&mut self, parent: Option<InterfaceName>) {
         if parent == self.parent {
             return;
@@ -123,7 +123,7 @@ impl ClusterRoutes {
         self.dirty.extend(self.networks.iter().filter(|(_, network)| needs_parent(network)).map(|(net, _)| *net));
     }
 
-    /// Puts routes where they belong. `gateway` tells where the tunnel to a node ends.
+    /// Updates the routes in the table. `gateway` returns the far end of the tunnel to a node.
     pub(crate) fn complete(&mut self, gateway: impl Fn(&Hostname) -> Option<IpAddr>, table: &mut RouteTable) {
         let metric = match self.family {
             Family::V4 => 0,
@@ -182,11 +182,11 @@ impl ClusterRoutes {
     }
 }
 
-/// What is there, if packets for it are this node's business.
+/// Classifies a network; `None` if it needs no route here.
 fn network(net: Cidr, route: &Route) -> Option<Network> {
     let is = |kind| route.types.contains(kind);
     let is_remote = is(RouteTypes::REMOTE_WORKLOAD);
-    // An address that another node's tunnel has borrowed is in none of that node's blocks.
+    // An address that another node's tunnel has borrowed is in none of that node's IPAM blocks.
     let is_borrowed = is(RouteTypes::REMOTE_TUNNEL) && route.borrowed;
     if is_remote || is_borrowed {
         let is_far_end = is_borrowed || is(RouteTypes::REMOTE_TUNNEL);
@@ -197,7 +197,8 @@ fn network(net: Cidr, route: &Route) -> Option<Network> {
             is_far_end,
         });
     }
-    // A single address may be about to be given to a workload, by somebody who finds a route there.
+    // No blackhole for a single address: a CNI plugin that is about to assign it to a workload
+    // would find a route there.
     let is_block = is(RouteTypes::LOCAL_WORKLOAD) && !route.local_workload && !net.is_host();
     is_block.then_some(Network::Block)
 }

@@ -1,5 +1,5 @@
-//! How this node reaches the others in one family: tunnel devices, what these know of far ends, and routes
-//! (`vxlan_mgr.go`, `ipip_mgr.go` and `noencap_mgr.go` in `felix/dataplane/linux`).
+//! Connection of this node with the others in one family: tunnel devices, their forwarding entries,
+//! and routes (`vxlan_mgr.go`, `ipip_mgr.go` and `noencap_mgr.go` in `felix/dataplane/linux`).
 
 mod cluster_routes;
 mod vteps;
@@ -23,7 +23,7 @@ use crate::vtep_entries::VtepEntries;
 use cluster_routes::{ClusterRoutes, Medium, Tunnel};
 use vteps::Vteps;
 
-/// What one family's pools ask for.
+/// Encapsulations that the pools of one family use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Asked {
     vxlan: bool,
@@ -31,13 +31,13 @@ struct Asked {
     no_encap: bool,
 }
 
-/// The way to other nodes in one family.
+/// Tunnels and routes to other nodes in one family.
 #[derive(Debug)]
 pub(crate) struct Overlay {
     family: Family,
     this_node: Hostname,
     config: TunnelsConfig,
-    /// Encrypted tunnels, which may have the node's address.
+    /// Devices of encrypted tunnels, which may have the node's address.
     wireguard: [InterfaceName; 2],
     vxlan_port: u16,
     programs_ipip: bool,
@@ -48,7 +48,7 @@ pub(crate) struct Overlay {
     own_vtep: Option<VtepAddresses>,
     vteps: Vteps,
     sources_changed: bool,
-    /// Something that devices and the parent interface depend on changed.
+    /// Inputs of the devices and the parent interface changed.
     dirty: bool,
     pub(crate) entries: VtepEntries,
     pub(crate) vxlan: TunnelDevice,
@@ -97,7 +97,7 @@ impl Overlay {
             blackhole: RouteClass::BlackholeNoEncap,
         };
         let routes = |medium| ClusterRoutes::new(family, medium, &config.routes);
-        // There is no IP-in-IP between IPv6 nodes.
+        // IP-in-IP exists between IPv4 nodes only.
         let is_v4 = family == Family::V4;
         Self {
             family,
@@ -129,24 +129,24 @@ impl Overlay {
         [&mut self.vxlan_routes, &mut self.no_encap_routes].into_iter().chain(&mut self.ipip_routes)
     }
 
-    /// The devices of tunnels.
+    /// Returns the tunnel devices.
     pub(crate) fn devices(&mut self) -> impl Iterator<Item = &mut TunnelDevice> {
         std::iter::once(&mut self.vxlan).chain(&mut self.ipip)
     }
 
-    /// Whether any device of them is wanted, or would be if its parent were known.
+    /// Reports whether any tunnel device is desired, or would be if its parent were known.
     pub(crate) fn has_tunnels(&self) -> bool {
         std::iter::once(&self.vxlan).chain(&self.ipip).any(TunnelDevice::is_asked_for)
     }
 
-    /// This is known of a network of the family, or nothing any more.
+    /// Sets or removes the owner and type of a network of the family.
     pub(crate) fn on_route(&mut self, net: Cidr, route: Option<&Route>) {
         if net.family() == self.family {
             self.cluster_routes().for_each(|routes| routes.on_route(net, route));
         }
     }
 
-    /// A node's end of tunnels is there, or nowhere any more. Returns whether rules depend on that.
+    /// Sets or removes a node's tunnel end. Returns whether rules depend on the change.
     pub(crate) fn on_vtep(&mut self, node: &Hostname, vtep: Option<&Vtep>) -> bool {
         let of_family = vtep.and_then(|vtep| match self.family {
             Family::V4 => vtep.v4,
@@ -163,7 +163,7 @@ impl Overlay {
         has_gone_or_come
     }
 
-    /// A node has these addresses, or is gone.
+    /// Sets the addresses of a node; `None` for a removed node.
     pub(crate) fn on_host(&mut self, node: &Hostname, host: Option<&HostMetadata>) {
         let address = host.and_then(|host| {
             let text = match self.family {
@@ -185,7 +185,7 @@ impl Overlay {
         self.dirty |= *node == self.this_node;
     }
 
-    /// The pools ask for this. Returns whether that is new.
+    /// Sets the encapsulations that the pools use. Returns whether they changed.
     pub(crate) fn on_encapsulation(&mut self, encapsulation: Encapsulation) -> bool {
         let Encapsulation { ipip, vxlan, vxlan_v6, no_encap } = encapsulation;
         let asked = match self.family {
@@ -199,7 +199,7 @@ impl Overlay {
         is_new
     }
 
-    /// An interface or its addresses changed.
+    /// Notes that an interface or its addresses changed.
     pub(crate) fn on_link(&mut self, interface: InterfaceName) {
         self.dirty = true;
         if interface == self.vxlan.name() {
@@ -208,7 +208,7 @@ impl Overlay {
         self.devices().filter(|device| device.name() == interface).for_each(TunnelDevice::on_link);
     }
 
-    /// What rules depend on.
+    /// Sets the tunnel parameters on which rules depend.
     pub(crate) fn configure_rules(&self, rules: &mut RulesConfig) {
         let Some(asked) = self.asked else { return };
         let vxlan = TunnelConfig { enabled: asked.vxlan, has_address: self.own_vtep.is_some() };
@@ -221,22 +221,22 @@ impl Overlay {
         }
     }
 
-    /// Whether the nodes that packets of VXLAN tunnels may come from have changed.
+    /// Reports, once, whether the allowed sources of VXLAN packets have changed.
     pub(crate) fn take_sources(&mut self) -> bool {
         std::mem::take(&mut self.sources_changed)
     }
 
-    /// Whether there are VXLAN tunnels.
+    /// Reports whether VXLAN tunnels are in use.
     pub(crate) fn uses_vxlan(&self) -> bool {
         self.asked.is_some_and(|asked| asked.vxlan)
     }
 
-    /// Where the packets of VXLAN tunnels may come from.
+    /// Returns the allowed source addresses of VXLAN packets.
     pub(crate) fn sources(&self) -> impl Iterator<Item = IpAddr> {
         self.vteps.parents()
     }
 
-    /// Puts routes where they belong, and says what devices should be.
+    /// Updates the routes in the table, and the desired devices.
     pub(crate) fn complete(&mut self, links: &KnownLinks, prefixes: &[InterfaceName], table: &mut RouteTable) {
         let Some(asked) = self.asked else { return };
         for node in self.vteps.complete(&mut self.entries) {
@@ -312,7 +312,7 @@ impl Overlay {
     }
 }
 
-/// The interface that has an address of this node, and its index.
+/// Returns the interface that has an address of this node, and its index.
 fn parent(
     links: &KnownLinks,
     prefixes: &[InterfaceName],

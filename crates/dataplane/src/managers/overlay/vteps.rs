@@ -1,4 +1,4 @@
-//! The ends of VXLAN tunnels of one family (`felix/dataplane/linux/vxlan_mgr.go`).
+//! VXLAN tunnel endpoints (VTEPs) of one family (`felix/dataplane/linux/vxlan_mgr.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,8 +8,8 @@ use tortie_model::{Hostname, Mac};
 
 use crate::vtep_entries::VtepEntries;
 
-/// The far ends of tunnels. Two nodes may claim the same address while one takes it over from the other; then the one whose
-/// name is first has it.
+/// VTEPs of the other nodes. Two nodes may claim the same address while one takes it over from the
+/// other; then the first by name has it.
 #[derive(Debug, Default)]
 pub(crate) struct Vteps {
     vteps: BTreeMap<Hostname, VtepAddresses>,
@@ -21,7 +21,7 @@ pub(crate) struct Vteps {
 }
 
 impl Vteps {
-    /// Another node's tunnel ends there, or nowhere any more.
+    /// Sets or removes the VTEP of another node.
     pub(crate) fn set(&mut self, node: &Hostname, vtep: Option<VtepAddresses>) {
         let old = match vtep {
             Some(vtep) => self.vteps.insert(node.clone(), vtep),
@@ -45,17 +45,17 @@ impl Vteps {
         self.dirty.insert(node.clone());
     }
 
-    /// Where the tunnel to a node ends.
+    /// Returns the tunnel address of a node.
     pub(crate) fn gateway(&self, node: &Hostname) -> Option<IpAddr> {
         self.vteps.get(node).map(|vtep| vtep.tunnel)
     }
 
-    /// Where the packets of tunnels may come from.
+    /// Returns the allowed source addresses of tunnel packets.
     pub(crate) fn parents(&self) -> impl Iterator<Item = IpAddr> {
         self.vteps.values().map(|vtep| vtep.parent)
     }
 
-    /// Brings the device's entries up to date; returns the nodes that changed.
+    /// Updates the device's entries; returns the nodes that changed.
     pub(crate) fn complete(&mut self, entries: &mut VtepEntries) -> BTreeSet<Hostname> {
         let Self { vteps, by_address, by_mac, .. } = self;
         let first =

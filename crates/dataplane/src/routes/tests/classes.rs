@@ -1,4 +1,4 @@
-//! Routes of several writers: who gets what, and what is whose.
+//! Routes of several writers: precedence and ownership.
 
 use proptest::prelude::*;
 use tortie_model::InterfaceName;

@@ -1,4 +1,4 @@
-//! Where a table has its answer to a packet.
+//! Position of a packet in the table of a group.
 
 use std::net::IpAddr;
 
@@ -8,21 +8,21 @@ use tortie_model::Direction;
 use super::{Description, Place, asked};
 use crate::node::EndpointName;
 
-/// Something that is shown by number.
+/// Numbered item of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Numbered {
     /// The number.
     pub number: usize,
-    /// What it is, in words.
+    /// Text of the item.
     pub text: String,
 }
 
-/// The cell of a table that has the answer to a packet; numbers are those of the [`Description`]'s text.
+/// Cell of a table that decides about a packet; numbers are those of the [`Description`]'s text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Located {
-    /// The group that is asked, and what about.
+    /// Evaluated group, with its layer and direction.
     pub group: Numbered,
     /// The class of the address at the group's own end, and its addresses.
     pub own_class: Numbered,
@@ -36,15 +36,16 @@ pub struct Located {
     pub column: Numbered,
     /// The column of the source port; `None` if it does not matter.
     pub source_port: Option<Numbered>,
-    /// What is in the cell.
+    /// Verdict of the cell.
     pub verdict: Verdict,
-    /// By what.
+    /// Rule or default that gives the verdict.
     pub decided_by: DecidedBy,
 }
 
 impl Description {
-    /// Where the answer to a packet is that is asked of an endpoint. `None` if it is in no table: there is no such endpoint at an
-    /// interface, or it is not asked about that, or its group denies everything.
+    /// Returns the cell by which an endpoint's group decides about a packet. `None` without such a
+    /// cell: the endpoint is at no interface, has no group for the layer and direction, or its
+    /// group denies everything.
     pub fn locate(
         &mut self,
         endpoint: &EndpointName,

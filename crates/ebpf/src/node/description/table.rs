@@ -1,4 +1,4 @@
-//! The table of a group, to be read by people.
+//! Human-readable table of a group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,23 +9,23 @@ use tortie_model::Family;
 
 use super::{ClassNumbers, short};
 
-/// How many cells are shown of a table at the most.
+/// Maximum number of cells of a table that is shown.
 const MAX_SHOWN: usize = 1 << 16;
 
-/// A table as it is shown: rows and columns by number from 1, and for rows with the same cells, these.
+/// Table as shown: rows and columns are numbered from 1, and rows with equal cells are merged.
 #[derive(Clone, Debug)]
 pub(super) struct TableText {
     own_rows: Vec<(Row, String)>,
     peer_rows: Vec<(Row, String)>,
     columns: Vec<String>,
     source_ports: Vec<String>,
-    /// Rows of this end with the lines that they have in common; how many cells there are if there are too many to be shown.
+    /// Rows of this end with their common lines; the number of cells if there are too many to show.
     cells: Result<Cells, usize>,
 }
 
 type Cells = Vec<(Vec<usize>, Vec<Line>)>;
 
-/// Rows of the peer, and what is in their cells.
+/// Rows of the peer, and the content of their cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Line {
     peer: Vec<usize>,
@@ -34,7 +34,7 @@ struct Line {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Decided {
-    /// By the column of the source port.
+    /// Columns by the column of the source port.
     columns: Vec<(usize, Vec<usize>)>,
     what: String,
 }
@@ -56,23 +56,23 @@ impl TableText {
 }
 
 impl TableText {
-    /// A row of this end, by number and in words.
+    /// Returns the number and text of a row of this end.
     pub(super) fn own_row(&self, row: Row) -> Option<(usize, &str)> {
         numbered(&self.own_rows, row)
     }
 
-    /// A row of the peer's end, by number and in words.
+    /// Returns the number and text of a row of the peer's end.
     pub(super) fn peer_row(&self, row: Row) -> Option<(usize, &str)> {
         numbered(&self.peer_rows, row)
     }
 
-    /// A column, by number and in words.
+    /// Returns the number and text of a column.
     pub(super) fn column(&self, column: usize) -> Option<(usize, &str)> {
         let number = shown_at(column, self.columns.len());
         Some((number, self.columns.get(number - 1)?))
     }
 
-    /// A column of source ports, by number and in words; none if they are not told apart.
+    /// Returns the number and text of a source port column; `None` if source ports do not matter.
     pub(super) fn source_port(&self, column: usize) -> Option<(usize, &str)> {
         let number = shown_at(column, self.source_ports.len());
         let text = self.source_ports.get(number.checked_sub(1)?)?;
@@ -85,7 +85,7 @@ fn numbered(rows: &[(Row, String)], row: Row) -> Option<(usize, &str)> {
     Some((place + 1, &rows.get(place)?.1))
 }
 
-/// None if it is too much work.
+/// Returns the merged cells; `None` if the computation exceeds the work limit.
 fn cells(table: &TableView<'_>, own: &[(Row, String)], peer: &[(Row, String)]) -> Option<Cells> {
     let mut lines = table.lines();
     let mut cells = Cells::new();
@@ -106,12 +106,13 @@ fn cells(table: &TableView<'_>, own: &[(Row, String)], peer: &[(Row, String)]) -
     Some(cells)
 }
 
-/// Where a column is shown, from 1: that of the first point, which most packets have, is the last.
+/// Returns the shown number of a column, from 1. The first column, which most packets have, is
+/// shown last.
 fn shown_at(column: usize, columns: usize) -> usize {
     if column == 0 { columns } else { column }
 }
 
-/// The packets of a column; where those of IPv4 and of IPv6 are not the same, of both.
+/// Returns the packets of a column; separately for IPv4 and IPv6 if they differ.
 fn column(table: &TableView<'_>, column: usize) -> String {
     let mut texts: Vec<String> = Vec::new();
     for family in Family::ALL {
@@ -148,7 +149,7 @@ fn source_ports(table: &TableView<'_>) -> Vec<String> {
     texts.into_values().map(|texts| texts.join(", ")).collect()
 }
 
-/// Cells of a line by what is decided, in the order of the first column of each.
+/// Returns the cells of a line by decision, in the order of the first column of each.
 fn decided(table: &TableView<'_>, stretches: &[(usize, usize)]) -> Vec<Decided> {
     let (columns, source_ports) = (table.l4_columns().max(1), table.source_port_columns());
     let mut cells: BTreeMap<usize, BTreeMap<usize, BTreeSet<usize>>> = BTreeMap::new();
@@ -188,7 +189,7 @@ fn what(verdict: Verdict, by: &DecidedBy) -> String {
     format!("{verdict}: {by}")
 }
 
-/// The rows of one end, with the classes that have them.
+/// Returns the rows of one end, with their classes.
 fn rows(
     rows: impl Iterator<Item = Row>,
     classes: &[(ClassId, Row)],
@@ -205,7 +206,7 @@ fn rows(
         let families: Vec<Family> = rest.iter().filter(|(_, rest)| *rest == row).map(|(of, _)| *of).collect();
         let classes: Vec<usize> = of_row.remove(&row).unwrap_or_default().into_iter().collect();
         let first = classes.first().copied().unwrap_or(usize::MAX);
-        // What classes are in the row of the rest is not told apart from that.
+        // Classes in the row of all other addresses are not listed.
         let text = match &families[..] {
             [] => format!("{} {}", if classes.len() == 1 { "class" } else { "classes" }, short(&classes)),
             [family] => format!("all other IPv{} addresses", family.number()),
@@ -214,7 +215,7 @@ fn rows(
         found.push((!families.is_empty(), first, text, row));
     }
     if found.iter().all(|(is_rest, ..)| *is_rest) {
-        // There are no others.
+        // There are no other rows.
         found.iter_mut().for_each(|(_, _, text, _)| *text = text.replace("all other ", "all "));
     }
     found.sort_unstable();
@@ -259,7 +260,7 @@ fn list<'a>(f: &mut fmt::Formatter<'_>, what: &str, mut entries: impl Iterator<I
     })
 }
 
-/// Ascending numbers, with stretches of more than two as one: `1, 3-5`.
+/// Returns ascending numbers as text, with runs of consecutive ones merged: `1, 3-5`.
 fn ranges(numbers: &[usize]) -> String {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     for number in numbers {

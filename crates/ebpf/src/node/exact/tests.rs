@@ -14,16 +14,16 @@ fn of(classes: impl IntoIterator<Item = (u8, u32)>) -> BTreeMap<Address, u32> {
     classes.into_iter().map(|(number, class)| (address(number), class)).collect()
 }
 
-/// The map, as written.
+/// Model of the map, as written.
 #[derive(Default)]
 struct Map(BTreeMap<u32, ExactRecord>);
 
-/// What a program finds of an address.
+/// Result of a program's lookup of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// It is to be looked for among networks.
+    /// The trie of networks has the class.
     Nothing,
-    /// It is to be looked for among all addresses.
+    /// The trie of all addresses has the class.
     Closed,
     Open(u32),
 }
@@ -33,7 +33,7 @@ impl Map {
         self.write_in_steps(exact, written, |_| {});
     }
 
-    /// As the kernel writes a value: eight bytes at a time.
+    /// Writes values like the kernel: eight bytes at a time.
     fn write_in_steps(&mut self, exact: &Exact, written: Vec<u32>, mut then: impl FnMut(&Self)) {
         for bucket in written {
             let (before, after) = (self.0.get(&bucket).copied().unwrap_or_default(), exact.record(bucket));
@@ -62,10 +62,10 @@ impl Map {
     }
 }
 
-/// What packets may be at.
+/// State that packets may use.
 struct Held {
     classes: BTreeMap<Address, u32>,
-    /// How many buckets count.
+    /// Number of buckets in use.
     buckets: u32,
 }
 
@@ -100,7 +100,7 @@ fn an_address_that_changes_its_class_is_closed_until_no_packet_can_be_at_the_oth
     map.write(&exact, written);
     assert_eq!((find(&map, &exact, 1), find(&map, &exact, 2)), (Found::Closed, Found::Open(20)));
     assert!(exact.take_written(false).is_empty(), "packets may still be at the other class");
-    // Where both are in one bucket, its place must be free before it is given again.
+    // If both addresses are in one bucket, a place must be free before it is reused.
     for _ in 0..2 {
         exact.reclaim();
         let written = exact.take_written(false);
@@ -127,8 +127,8 @@ fn nearly_all_addresses_find_a_place() {
 }
 
 proptest! {
-    /// Whatever happens, a program finds the class that an address has before and after a change, or that it must look in one of the
-    /// trees, which has it.
+    /// At any time, a program finds the class that an address has before and after a change, or a
+    /// trie that has it.
     #[test]
     fn what_is_found_is_right_at_all_times(
         steps in prop::collection::vec((prop::collection::btree_map(0..40_u8, 0..4_u32, 0..30), any::<bool>(), any::<bool>()), 1..20),

@@ -16,7 +16,7 @@ fn settled(refused: &[u32], admitted: &[u32]) -> Settled<u32> {
 fn the_largest_holder_of_the_largest_namespace_is_refused_until_there_is_room() {
     let mut shares = shares(100, &[("a", 1, 50), ("a", 2, 30)]);
     assert_eq!(shares.settle(), settled(&[], &[]));
-    // A namespace that comes later has its share.
+    // A namespace that comes later gets its share.
     shares.set(3, "b", 40);
     assert_eq!(shares.settle(), settled(&[1], &[]));
     assert_eq!((shares.total(), shares.is_refused(&1), shares.is_refused(&2)), (120, true, false));
@@ -27,7 +27,7 @@ fn the_largest_holder_of_the_largest_namespace_is_refused_until_there_is_room() 
     assert_eq!(shares.settle(), settled(&[1], &[]));
     shares.set(1, "a", 45);
     assert_eq!(shares.settle(), settled(&[], &[]));
-    // 75 blocks against 60: the namespace with the most has another one.
+    // 75 blocks against 60: the other namespace has the most now.
     shares.remove(&1);
     shares.set(4, "a", 10);
     assert_eq!(shares.settle(), settled(&[], &[]));
@@ -61,7 +61,7 @@ fn of_equals_the_last_is_refused() {
     assert_eq!(shares.settle(), settled(&[2], &[]));
 }
 
-/// The rule as it is told, from all charges.
+/// Model of the rule, computed from all charges.
 fn refused(budget: u64, holders: &BTreeMap<u32, (&'static str, u64)>) -> BTreeSet<u32> {
     let mut held = holders.clone();
     let total = |held: &BTreeMap<u32, (&str, u64)>| -> u64 { held.values().map(|(_, charge)| charge).sum() };
