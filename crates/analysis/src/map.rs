@@ -1,10 +1,11 @@
-//! The reachability of a cluster as a picture. `map` takes the checked objects of `tortie-model`, calculates all endpoints as
-//! if they were on one node, and reads the tables of `tortie-classes`. Pods of a namespace that no policy distinguishes are one node
-//! of the picture; networks that no rule distinguishes are one, too. An edge has the packets that pass, exactly, and the rules that
+//! The reachability of a cluster as a picture. `map` takes the checked objects of `tortie-model`,
+//! calculates all endpoints as if they were on one node, and reads the tables of `tortie-classes`.
+//! Pods of a namespace that no policy distinguishes are one node of the picture; networks that no
+//! rule distinguishes are one, too. An edge has the packets that pass, exactly, and the rules that
 //! allow them at both ends. `layout` places everything; `svg` and `dot` write the picture.
 //!
-//! For pictures of the policy of a whole cluster; not for connections that were seen (see `tortie-flows`), and not a general library
-//! of graphs.
+//! For pictures of the policy of a whole cluster; not for connections that were seen (see
+//! `tortie-flows`), and not a general library of graphs.
 //!
 //! ```rust
 //! use tortie_analysis::map::classes::evaluate::Settings;
@@ -28,17 +29,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! * Packets that a node accepts or sends with any peer are a line of the node: `in: all`, `in: none`, `in: tcp 80`. Edges are
-//!   drawn where the peer matters at one of the ends. Packets without an edge pass if both nodes allow them; `Map::passes` answers for
-//!   any two nodes.
-//! * Edges from all nodes of a namespace are one edge from the namespace; the same holds for edges to a namespace, and from and to all
-//!   pods. A workload at both ends is not part of such an edge with itself.
+//! * Packets that a node accepts or sends with any peer are a line of the node: `in: all`, `in:
+//!   none`, `in: tcp 80`. Edges are drawn where the peer matters at one of the ends. Packets
+//!   without an edge pass if both nodes allow them; `Map::passes` answers for any two nodes.
+//! * Edges from all nodes of a namespace are one edge from the namespace; the same holds for edges
+//!   to a namespace, and from and to all pods. A workload at both ends is not part of such an edge
+//!   with itself.
 //! * Labels leave out packets of tunnels, which never leave pods: `all` means all else.
-//! * With more nodes than `Options::max_nodes`, all pods of a namespace are one node, and edges that hold for some of them only are
-//!   marked. With still more namespaces the smallest are one.
-//! * A network stands for the addresses that no longer network of a policy covers, and that no workload has. Host endpoints are
-//!   networks here: their policies are not part of the picture, and `Map::remarks` names those that filter traffic forwarded between
-//!   pods. The settings of their nodes decide about tunnel packets of workloads (`Options::node_settings`).
+//! * With more nodes than `Options::max_nodes`, all pods of a namespace are one node, and edges
+//!   that hold for some of them only are marked. With still more namespaces the smallest are one.
+//! * A network stands for the addresses that no longer network of a policy covers, and that no
+//!   workload has. Host endpoints are networks here: their policies are not part of the picture,
+//!   and `Map::remarks` names those that filter traffic forwarded between pods. The settings of
+//!   their nodes decide about tunnel packets of workloads (`Options::node_settings`).
 //!
 //! Tests compare edges, labels and nodes with the flows of all conformance cases. No I/O, no clock.
 

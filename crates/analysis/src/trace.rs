@@ -1,9 +1,10 @@
-//! Would a connection pass from one place of a cluster to another, and by which rules? `Cluster` takes the checked objects of
-//! `tortie-model`, calculates the desired state of the nodes at both ends with `tortie-calc`, and asks `tortie-evaluate` at each
-//! endpoint on the way: the same code enforces.
+//! Evaluation of a connection from one place of a cluster to another, with the deciding rules.
+//! `Cluster` takes the checked objects of `tortie-model`, calculates the desired state of the nodes
+//! at both ends with `tortie-calc`, and evaluates each endpoint on the way with `tortie-evaluate`:
+//! the same calculation as in the agent.
 //!
-//! For asking about connections between two places of a cluster; not for single endpoints (see `tortie-evaluate`), and not for the
-//! kernel's state, which no calculation knows.
+//! For connections between two places of a cluster; not for single endpoints (see
+//! `tortie-evaluate`), and not for the kernel's state, which no calculation knows.
 //!
 //! ```rust
 //! use tortie_evaluate::{Packet, Verdict};
@@ -23,7 +24,7 @@
 //!
 //! let (web, db) = ("10.0.1.2".parse()?, "10.0.2.2".parse()?);
 //! let connection = cluster.connection(&cluster.place_of(web), &cluster.place_of(db), &Packet::tcp((web, 40000), (db, 5432))?)?;
-//! // Neither has a profile that lets anything through.
+//! // Neither has a profile that allows any traffic.
 //! assert_eq!(connection.verdict(), Verdict::Deny);
 //! for leg in &connection.legs {
 //!     println!("{leg}");
@@ -33,28 +34,31 @@
 //!
 //! The endpoints on the way of a connection:
 //!
-//! | from | to | asked |
+//! | from | to | evaluated |
 //! |---|---|---|
 //! | a workload | a workload of its node | egress of the one, ingress of the other |
-//! | | a workload of another node | besides, on both nodes, policies of the host endpoint of all interfaces (`*`) for forwarded traffic, and those of the second node before destination NAT and connection tracking |
-//! | | its own node | its egress, then `DefaultEndpointToHostAction`; no host endpoint |
-//! | | another node, or outside | its egress, the host endpoints' policies for forwarded traffic on its node, those of the other node for its own traffic |
-//! | a node | itself, or a workload of its own | nothing: the original does not police that |
-//! | | anything else | the host endpoints' egress, then as above |
+//! | | a workload of another node | besides, on both nodes, policies of the host endpoint of all interfaces (`*`) for forwarded traffic, and those of the second node before DNAT and conntrack |
+//! | | its node | its egress, then `DefaultEndpointToHostAction`; no host endpoint |
+//! | | another node, or outside | its egress, the host endpoints' policies for forwarded traffic on its node, those of the other node for traffic of the host |
+//! | a node | itself, or a workload on it | nothing: Felix applies no policy to that |
+//! | | any other place | the host endpoints' egress, then as above |
 //! | outside | a workload, or a node | the host endpoints' policies of that node, then the workload's ingress |
 //!
-//! * A workload reaches itself: such packets do not leave it.
-//! * A node port: the verdicts of the first node, before destination NAT and on forwarded traffic, then those of the
-//!   backend's node. A backend of another node sees the address of the node, as kube-proxy does it unless `externalTrafficPolicy` is
-//!   `Local`; then it sees nothing.
-//! * The question is about the first packet of a connection. Where it is the answer to a translation of addresses (a Service), ask for
-//!   each backend.
-//! * The interface at which traffic enters or leaves a node is not known here. Of a node's host endpoints that one is asked which
-//!   expects the node's address in the packet, else the one of all interfaces; else all of them, and each must agree.
-//! * Between workloads of different nodes host endpoints of single interfaces are left out, since tunnels hide the packets from
-//!   them.
+//! - A workload reaches itself: such packets do not leave it.
+//! - A node port: the verdicts of the first node, before DNAT and on forwarded traffic, then those
+//!   of the backend's node. A backend on another node sees the address of the first node, as with
+//!   kube-proxy unless `externalTrafficPolicy` is `Local`. With `Local`, such a backend gets no
+//!   packets.
+//! - The question is about the first packet of a connection. If its addresses are translated (a
+//!   Service), ask about each backend.
+//! - The interface at which traffic enters or leaves a node is unknown here. Of a node's host
+//!   endpoints, the one that expects the node's address in the packet is evaluated, else the one of
+//!   all interfaces. Otherwise all are evaluated, and each must allow the packet.
+//! - Between workloads of different nodes, host endpoints of single interfaces are left out,
+//!   because tunnels hide the packets from them.
 //!
-//! The graph of a node is made when the first question about it is asked, and follows changes from then on. No I/O, no clock.
+//! The graph of a node is created with the first question about it, and follows later changes. No
+//! I/O, no clock.
 
 mod cluster;
 mod connection;

@@ -9,7 +9,7 @@ use tortie_datastore::store::{ResourceStore, StoreError, TextStore};
 
 use crate::json::field;
 
-/// A kind of object of Kubernetes that is followed for the sake of nodes.
+/// A kind of Kubernetes object that the node controller follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Seen {
     /// `nodes`, version `v1`.
@@ -58,7 +58,7 @@ impl fmt::Debug for Access<'_> {
     }
 }
 
-/// Why a job about nodes was not done.
+/// Error of a job about nodes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {

@@ -1,4 +1,4 @@
-//! What Kubernetes says, as what the datastore should hold.
+//! State of the followed Kubernetes objects, and the resources of the datastore derived from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,21 +13,22 @@ use tortie_resources::to_v3::{self, Conversion, EndpointFacts};
 use crate::item::Item;
 use crate::json::field;
 
-/// A kind of object of Kubernetes that the datastore follows.
+/// A kind of Kubernetes object that the datastore follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Watched {
-    /// `networkpolicies.networking.k8s.io`, version `v1`: policies called `knp.default.NAME`.
+    /// `networkpolicies.networking.k8s.io`, version `v1`: policies named `knp.default.NAME`.
     NetworkPolicies,
-    /// `namespaces`, version `v1`: profiles called `kns.NAME`.
+    /// `namespaces`, version `v1`: profiles named `kns.NAME`.
     Namespaces,
-    /// `serviceaccounts`, version `v1`: profiles called `ksa.NAMESPACE.NAME`.
+    /// `serviceaccounts`, version `v1`: profiles named `ksa.NAMESPACE.NAME`.
     ServiceAccounts,
-    /// `pods`, version `v1`: labels and service accounts of workload endpoints, which the CNI plugin makes and deletes.
+    /// `pods`, version `v1`: labels and service accounts of workload endpoints, which the CNI
+    /// plugin makes and deletes.
     Pods,
 }
 
 impl fmt::Display for Watched {
-    /// The plural in paths of the API.
+    /// Writes the plural as in API paths.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NetworkPolicies => "networkpolicies",
@@ -39,10 +40,10 @@ impl fmt::Display for Watched {
 }
 
 impl Watched {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 4] = [Self::NetworkPolicies, Self::Namespaces, Self::ServiceAccounts, Self::Pods];
 
-    /// The kind of resource that objects of this kind become, or change.
+    /// Returns the kind of resource that objects of this kind become or change.
     #[must_use]
     pub fn resource_kind(self) -> ResourceKind {
         match self {
@@ -52,7 +53,8 @@ impl Watched {
         }
     }
 
-    /// Whether a resource of the datastore comes from objects of this kind. What does not is the users'.
+    /// Reports whether a resource of the datastore is derived from objects of this kind. All other
+    /// resources belong to users.
     #[must_use]
     pub fn owns(self, key: &ResourceKey) -> bool {
         let prefix = match self {
@@ -64,7 +66,7 @@ impl Watched {
         key.kind() == self.resource_kind() && key.name().strip_prefix(prefix).is_some_and(|rest| !rest.is_empty())
     }
 
-    /// Whether an item comes from objects of this kind.
+    /// Reports whether an item is derived from objects of this kind.
     pub(crate) fn makes(self, item: &Item) -> bool {
         match item {
             Item::Resource(key) => self.owns(key),
@@ -81,7 +83,8 @@ impl Watched {
         }
     }
 
-    /// What an object of this kind is about; `None` if its name cannot be that of a resource.
+    /// Returns the item that an object of this kind concerns; `None` if its name yields no valid
+    /// resource name.
     fn item(self, namespace: &str, name: &str) -> Option<Item> {
         let kind = self.resource_kind();
         let key = match self {
@@ -94,38 +97,39 @@ impl Watched {
     }
 }
 
-/// What was heard of a kind. Objects are JSON, as the API server sends them.
+/// Watch event of a kind. Objects are JSON, as sent by the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observed<'o> {
-    /// All objects will be told, or told again.
+    /// A list begins: all objects follow, also known ones.
     ListBegins,
     /// An object of a list.
     Listed(&'o str),
-    /// The list is complete: what was not in it does not exist.
+    /// The list is complete: an object that was not in it does not exist.
     ListEnds,
-    /// An object is new, or different.
+    /// An object is new or has changed.
     Changed(&'o str),
-    /// An object is gone.
+    /// An object was deleted.
     Deleted {
-        /// Its namespace; empty if it belongs to none.
+        /// Its namespace; empty if it is cluster-scoped.
         namespace: &'o str,
         /// Its name.
         name: &'o str,
     },
 }
 
-/// How one object of the datastore should be.
+/// Desired state of one object of the datastore.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Wanted {
-    /// Its specification is that of this resource.
+    /// The object has the specification of this resource.
     Like(Arc<Value>),
-    /// As it is; if it is not there, like this. What Kubernetes says cannot be understood.
+    /// The object stays unchanged, because the Kubernetes object is invalid; if it is missing, it
+    /// is created like this.
     Unchanged(Option<Arc<Value>>),
-    /// What endpoints of a pod follow.
+    /// The endpoints of a pod have these labels and this service account.
     Endpoint(Arc<EndpointFacts>),
 }
 
-/// Everything that Kubernetes said.
+/// Desired state from all followed Kubernetes objects.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
     wanted: BTreeMap<Item, Wanted>,
@@ -137,16 +141,16 @@ pub(crate) struct Cluster {
 struct Followed {
     /// A list was complete once.
     synced: bool,
-    /// While a list is told: what it did not have yet.
+    /// During a list: known items that the list has not contained so far.
     unmentioned: Option<BTreeSet<Item>>,
-    /// An object of the list could not be told from others, so that nothing can be said to be missing.
+    /// An object of the list has no usable name, so no object counts as missing.
     is_incomplete: bool,
-    /// Objects of which not even the name is known.
+    /// Problems of objects without a usable name.
     nameless: Vec<String>,
 }
 
 impl Cluster {
-    /// Takes note, and says which objects of the datastore should be different now.
+    /// Records an event and returns the objects of the datastore whose desired state has changed.
     pub(crate) fn observe(&mut self, kind: Watched, observed: Observed<'_>) -> Vec<Item> {
         match observed {
             Observed::ListBegins => {
@@ -172,7 +176,7 @@ impl Cluster {
         }
     }
 
-    /// Whether anything was removed whose absence the datastore should follow.
+    /// Removes an item. Reports whether it existed and the datastore has to follow its removal.
     fn remove(&mut self, item: &Item) -> bool {
         self.problems.remove(item);
         // The CNI plugin removes endpoints.
@@ -183,7 +187,7 @@ impl Cluster {
         let followed = self.kinds.entry(kind).or_default();
         let mut nameless = |why: String| {
             followed.is_incomplete = true;
-            // One tells enough of what goes wrong.
+            // At most ten problems are kept; a few suffice to find the cause.
             followed.nameless.truncate(9);
             followed.nameless.push(why);
             None
@@ -208,7 +212,8 @@ impl Cluster {
         let Some(wanted) = wanted else { return self.remove(&item).then_some(item) };
         let before = self.wanted.insert(item.clone(), wanted);
         let primed = before.is_none() && matches!(item, Item::Pod { .. });
-        // What the CNI plugin writes for a new pod is right; reconciliation sees if it is not.
+        // The CNI plugin writes the endpoint of a new pod correctly; a later comparison detects an
+        // exception.
         (before.as_ref() != self.wanted.get(&item) && !primed).then_some(item)
     }
 
@@ -216,22 +221,24 @@ impl Cluster {
         self.wanted.get(item)
     }
 
-    /// Everything that comes from objects of a kind.
+    /// Returns all items that are derived from objects of a kind.
     pub(crate) fn of_kind(&self, kind: Watched) -> impl Iterator<Item = (&Item, &Wanted)> {
         self.wanted.iter().filter(move |(item, _)| kind.makes(item))
     }
 
-    /// Whether it is known of a kind what there is, and therefore what there is not.
+    /// Reports whether a list of the kind was complete once, so that missing objects are known as
+    /// well.
     pub(crate) fn synced(&self, kind: Watched) -> bool {
         self.kinds.get(&kind).is_some_and(|followed| followed.synced)
     }
 
-    /// Whether there may be objects of a kind that are not known, so that nothing may be taken for not existing.
+    /// Reports whether unknown objects of a kind may exist, so that no object may be treated as
+    /// missing.
     pub(crate) fn is_incomplete(&self, kind: Watched) -> bool {
         self.kinds.get(&kind).is_none_or(|followed| followed.is_incomplete)
     }
 
-    /// What is wrong with which objects.
+    /// Returns the problems, each with its object.
     pub(crate) fn problems(&self) -> impl Iterator<Item = String> {
         let named = self
             .problems
@@ -244,7 +251,7 @@ impl Cluster {
     }
 }
 
-/// How the datastore should be because of an object; `None` if there should be nothing.
+/// Returns the desired state that an object implies, `None` for absence, and its problems.
 fn convert(kind: Watched, object: &Value) -> (Option<Wanted>, Vec<FieldProblem>) {
     let converted = match kind {
         Watched::NetworkPolicies => to_v3::network_policy(object),

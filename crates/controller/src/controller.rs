@@ -1,4 +1,4 @@
-//! What has to be done, and when.
+//! State machine that schedules the jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -13,22 +13,23 @@ use crate::queue::{RateLimiter, WorkQueue};
 use crate::same::same;
 use crate::work::{Done, Job, JobError, Task, follows, pod_of};
 
-/// How often something that fails is tried again before it is left to the next reconciliation.
+/// Number of retries of a failing item before it is left to the next comparison.
 const RETRIES: u32 = 5;
-/// The pause before the comparison after one that failed, or after something was given up; doubled after each further one.
+/// Pause before the comparison after one that failed, or after an item was given up; doubled after
+/// each further one.
 const COMPARISON_PAUSE: Duration = Duration::from_secs(1);
-/// The longest such pause where comparisons are not periodic.
+/// Longest such pause if comparisons are not periodic.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
-/// Keeps account of what Kubernetes says and of what the datastore is told of it.
+/// Tracks the Kubernetes objects and the state of the datastore that follows them.
 ///
-/// Nothing is written before [`Controller::lead`], nor of a kind before its first list is complete. From then on all
-/// resources of the kind that are ours are compared with what Kubernetes says, at once and then periodically, and what
-/// differs is made equal; and so is what Kubernetes says again. A resource that cannot be written is tried again five
-/// times, with growing pauses, and then left to the next comparison
-/// (`kube-controllers/pkg/cache/cache.go`, `kube-controllers/pkg/controllers/*`). Where the original waits out the period
-/// for that, the comparison is brought forward here, so that a datastore that was away for a second does not leave a
-/// policy out of force for minutes.
+/// The controller writes nothing before [`Controller::lead`], and nothing of a kind before its
+/// first list is complete. Then it compares all its resources of the kind with Kubernetes, at once
+/// and periodically, and repairs differences. It also writes each later change of Kubernetes. A
+/// failing write is retried five times with growing pauses and then left to the next comparison
+/// (`kube-controllers/pkg/cache/cache.go`, `kube-controllers/pkg/controllers/*`). kube-controllers
+/// waits a full period for that comparison. This controller advances it, so that a datastore outage
+/// of a second does not leave a policy out of force for minutes.
 #[derive(Debug)]
 pub struct Controller {
     period: Duration,
@@ -37,7 +38,7 @@ pub struct Controller {
     queue: WorkQueue<Item>,
     limiter: RateLimiter<Item>,
     comparisons: BTreeMap<Watched, Comparison>,
-    /// Endpoints of pods that have not the usual name, as last listed.
+    /// Pod endpoints with other names than the usual one, as last listed.
     odd_endpoints: BTreeMap<Item, BTreeSet<String>>,
     status: Status,
     failing: BTreeMap<Item, String>,
@@ -45,53 +46,55 @@ pub struct Controller {
 
 #[derive(Debug, Default)]
 struct Comparison {
-    /// When to compare next; `None` if never.
+    /// Time of the next comparison; `None` if none is scheduled.
     due: Option<Instant>,
     running: bool,
-    /// How often in a row it has failed, or something was given up after it.
+    /// Number of consecutive failures, or of items given up, since the last success.
     failures: u32,
-    /// Compared since this controller leads.
+    /// A comparison has succeeded since this controller leads.
     compared: bool,
     error: Option<String>,
 }
 
-/// What to do next.
+/// Next action of a worker.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    /// This, and then [`Controller::done`].
+    /// Run this job, then call [`Controller::done`].
     Job(Job),
-    /// Nothing before this time, unless something is heard; for `None`, nothing at all.
+    /// Wait until this time or the next event; `None`: until the next event.
     Wait(Option<Instant>),
 }
 
-/// What a controller has done, and what is left. Counts are of all times.
+/// Progress of a controller. Counters cover its whole life.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// Whether it may write.
+    /// True if it may write.
     pub leads: bool,
-    /// Whether everything of Kubernetes is known, and has been compared with the datastore since it leads.
+    /// True if all Kubernetes objects are known and, on the leader, compared with the datastore
+    /// since it leads.
     pub in_sync: bool,
-    /// How many objects wait to be written.
+    /// Number of objects that wait to be written or are being written.
     pub waiting: usize,
-    /// How many resources were created.
+    /// Number of created resources.
     pub created: usize,
-    /// How many resources were changed.
+    /// Number of updated resources.
     pub updated: usize,
-    /// How many resources were deleted.
+    /// Number of deleted resources.
     pub deleted: usize,
-    /// How often something was tried again.
+    /// Number of retries.
     pub retries: usize,
-    /// How often something was given up until the next comparison.
+    /// Number of items given up until the next comparison.
     pub given_up: usize,
-    /// How many comparisons were made.
+    /// Number of successful comparisons.
     pub comparisons: usize,
-    /// How many comparisons failed.
+    /// Number of failed comparisons.
     pub failed_comparisons: usize,
 }
 
 impl Controller {
-    /// A controller that compares everything at the beginning and then after each such period; never again if it is zero.
+    /// Returns a controller that compares everything at the beginning and then once per period;
+    /// zero disables later comparisons.
     #[must_use]
     pub fn new(period: Duration) -> Self {
         Self {
@@ -107,7 +110,7 @@ impl Controller {
         }
     }
 
-    /// Takes note of what Kubernetes says.
+    /// Records a watch event of Kubernetes.
     pub fn observe(&mut self, kind: Watched, observed: Observed<'_>, now: Instant) {
         let was_synced = self.cluster.synced(kind);
         let different = self.cluster.observe(kind, observed);
@@ -118,13 +121,13 @@ impl Controller {
             self.comparisons.insert(kind, Comparison { due: Some(now), ..Comparison::default() });
         }
         for item in different {
-            // It is not what failed before.
+            // The desired state is new, so earlier failures do not count.
             self.limiter.forget(&item);
             self.queue.add(item);
         }
     }
 
-    /// From now on this controller may write. Begins with comparing everything, unless it may already.
+    /// Allows the controller to write. It first compares everything, unless it leads already.
     pub fn lead(&mut self, now: Instant) {
         if self.leads {
             return;
@@ -137,7 +140,8 @@ impl Controller {
         }
     }
 
-    /// From now on it may not. Jobs that are with workers should be let be, and are not counted on.
+    /// Forbids the controller to write. Running jobs should be abandoned; the controller does not
+    /// rely on their results.
     pub fn follow(&mut self) {
         if !self.leads {
             return;
@@ -152,7 +156,7 @@ impl Controller {
         }
     }
 
-    /// What a worker should do now.
+    /// Returns the next action of a worker.
     pub fn next(&mut self, now: Instant) -> Next {
         if !self.leads {
             return Next::Wait(None);
@@ -175,7 +179,7 @@ impl Controller {
         Next::Wait(comparisons.filter_map(|comparison| comparison.due).chain(self.queue.next_due()).min())
     }
 
-    /// Takes note of what came of a job.
+    /// Records the result of a job.
     pub fn done(&mut self, job: Job, result: Result<Done, JobError>, now: Instant) {
         match job.task {
             Task::Reconcile(kind) => self.compared(kind, result, now),
@@ -219,7 +223,7 @@ impl Controller {
         let comparison = self.comparisons.entry(kind).or_default();
         let longest = if self.period.is_zero() { LONGEST_PAUSE } else { self.period };
         let soon = now + COMPARISON_PAUSE.saturating_mul(2_u32.saturating_pow(comparison.failures)).min(longest);
-        // Several that are given up together are one reason.
+        // Several items that are given up together count as one failure.
         if comparison.due.is_none_or(|due| due > soon) {
             comparison.failures = comparison.failures.saturating_add(1);
             comparison.due = Some(soon);
@@ -230,7 +234,7 @@ impl Controller {
         let converged = !self.failing.keys().any(|item| kind.makes(item));
         let comparison = self.comparisons.entry(kind).or_default();
         comparison.running = false;
-        // It may have been asked for again while it was being made.
+        // Another comparison may have been requested while this one ran.
         if !self.leads || comparison.due.is_some() || !self.cluster.synced(kind) {
             return;
         }
@@ -255,7 +259,7 @@ impl Controller {
         }
     }
 
-    /// What is not in the datastore as wanted.
+    /// Returns the items that differ from their desired state in the datastore.
     fn different(&mut self, kind: Watched, listing: &Listing) -> Vec<Item> {
         if kind == Watched::Pods {
             return self.different_endpoints(listing);
@@ -267,7 +271,7 @@ impl Controller {
             match absent.remove(&item) {
                 Some(Wanted::Like(resource)) if same(field(&stored.object, &["spec"]), field(resource, &["spec"])) => {}
                 Some(Wanted::Unchanged(_) | Wanted::Endpoint(_)) => {}
-                // It may be there under a name that could not be read.
+                // It may exist in Kubernetes under a name that could not be read.
                 None if self.cluster.is_incomplete(kind) => {}
                 Some(Wanted::Like(_)) | None => {
                     different.insert(item);
@@ -285,7 +289,7 @@ impl Controller {
         different.into_iter().collect()
     }
 
-    /// Endpoints that are not there, or whose pod is not, are the CNI plugin's business.
+    /// Endpoints that are missing, or whose pod is missing, are left to the CNI plugin.
     fn different_endpoints(&mut self, listing: &Listing) -> Vec<Item> {
         let mut different = BTreeSet::new();
         self.odd_endpoints.clear();
@@ -306,7 +310,7 @@ impl Controller {
         different.into_iter().collect()
     }
 
-    /// What has been done, and what is left.
+    /// Returns the progress.
     #[must_use]
     pub fn status(&self) -> Status {
         let compared = |kind: Watched| self.comparisons.get(&kind).is_some_and(|comparison| comparison.compared);
@@ -318,8 +322,8 @@ impl Controller {
         }
     }
 
-    /// What is wrong now: objects of Kubernetes that are not understood, as a whole or in part, and resources that cannot
-    /// be written or read.
+    /// Returns the current problems: Kubernetes objects that are invalid as a whole or in part, and
+    /// resources that cannot be written or read.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let failing = self.failing.iter().map(|(item, error)| format!("{item}: {error}"));

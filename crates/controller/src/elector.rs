@@ -1,4 +1,4 @@
-//! Who of several leads.
+//! Leader election among several controllers.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -6,27 +6,29 @@ use serde_json::Value;
 
 use crate::lease::{Record, micro_time};
 
-/// Where the lease is, and how it is held. The defaults are those of Kubernetes' own components.
+/// Name and timing of the lease. The defaults are those of the Kubernetes components.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElectorConfig {
-    /// The namespace of the lease.
+    /// Namespace of the lease.
     pub namespace: String,
-    /// The name of the lease.
+    /// Name of the lease.
     pub name: String,
-    /// What this candidate is called; no other may be called the same.
+    /// Unique name of this candidate.
     pub identity: String,
-    /// How long a lease holds from when others have seen it change.
+    /// Validity of a lease from the moment when other candidates see it change; 15 s by default.
     pub lease_duration: Duration,
-    /// How long the leader acts from when it began to renew its lease. Less than [`ElectorConfig::lease_duration`], so that
-    /// it stops before another begins; the difference is for what was begun before, and for clocks that go at different
-    /// speeds.
+    /// Time for which the leader acts, from the start of its last successful renewal; 10 s by
+    /// default. It is less than [`ElectorConfig::lease_duration`], so that the leader stops before
+    /// another candidate takes over. The difference covers operations in progress and clocks of
+    /// different speeds.
     pub renew_deadline: Duration,
-    /// How often to try.
+    /// Interval between attempts; 2 s by default.
     pub retry_period: Duration,
 }
 
 impl ElectorConfig {
-    /// A lease of this name, held for 15 seconds, renewed every 2, given up after 10.
+    /// Returns the configuration of a lease with this name, held for 15 s, renewed every 2 s and
+    /// given up after 10 s.
     #[must_use]
     pub fn new(namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
         Self {
@@ -40,10 +42,12 @@ impl ElectorConfig {
     }
 }
 
-/// One candidate of an election by a lease (`k8s.io/client-go/tools/leaderelection/leaderelection.go`).
+/// Candidate of a leader election by a lease
+/// (`k8s.io/client-go/tools/leaderelection/leaderelection.go`).
 ///
-/// Whoever drives it does what [`LeaderElector::next`] says and tells [`LeaderElector::answer`] what came of it. No clock of another
-/// machine is believed: a lease has run out when it has not been seen to change for its duration, by one's own clock.
+/// The caller executes the request from [`LeaderElector::next`] and passes its result to
+/// [`LeaderElector::answer`]. The elector trusts no clock of another machine: a lease has expired
+/// when, by the local clock, it has not changed for its duration.
 ///
 /// ```
 /// use std::time::{Duration, Instant, SystemTime};
@@ -61,9 +65,9 @@ impl ElectorConfig {
 #[derive(Debug)]
 pub struct LeaderElector {
     config: ElectorConfig,
-    /// The lease as it was last seen.
+    /// Last known lease.
     seen: Option<Seen>,
-    /// When the renewal was begun that succeeded last; `None` if the lease is not ours.
+    /// Start of the last successful renewal; `None` if this candidate does not hold the lease.
     renewed: Option<Instant>,
     term: u64,
     step: Step,
@@ -73,92 +77,95 @@ pub struct LeaderElector {
 struct Seen {
     lease: Value,
     record: Record,
-    /// When it was first seen to say this.
+    /// Time when this record was first seen.
     at: Instant,
-    /// Whether it is the last version, as far as is known: one that can be replaced.
+    /// True if this is the latest known version, which an update can replace.
     last: bool,
 }
 
 #[derive(Debug)]
 enum Step {
-    /// Nothing to do before.
+    /// Nothing to do before this time.
     Rest(Instant),
-    /// The lease has been asked for.
+    /// A read of the lease is in progress.
     Getting,
-    /// The lease is absent.
+    /// The lease does not exist.
     Absent,
-    /// The lease has been seen.
+    /// The lease has been read.
     Decide,
-    /// A write has been asked for, at this time.
+    /// A write of the lease is in progress since this time.
     Writing(Instant),
 }
 
-/// What to do next.
+/// Next action of the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
     /// Read the lease.
     Get,
     /// Create this lease.
     Create(Value),
-    /// Replace the lease by this one, if it still has the version that this one has.
+    /// Replace the lease with this one, if its version is unchanged.
     Update(Value),
-    /// Nothing until this time.
+    /// Wait until this time.
     Rest(Instant),
 }
 
-/// What came of a [`Request`].
+/// Result of a [`Request`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// There is a lease.
+    /// The lease that was read.
     Found(Value),
-    /// There is none.
+    /// The lease does not exist.
     Absent,
-    /// It was written, as the server gives it back.
+    /// The lease was written; this is the object that the server returned.
     Written(Value),
-    /// Somebody else was faster.
+    /// Another process changed the lease first.
     Overtaken,
-    /// It is unknown whether anything was done.
+    /// The request failed, and its effect is unknown.
     Failed,
 }
 
 impl LeaderElector {
-    /// A candidate that begins now.
+    /// Returns a candidate that starts now.
     #[must_use]
     pub fn new(config: ElectorConfig, now: Instant) -> Self {
         Self { config, seen: None, renewed: None, term: 0, step: Step::Rest(now) }
     }
 
-    /// Whether this candidate leads now. What it decides must be asked again before everything that only the leader may do,
-    /// which must not take longer than the lease outlasts the deadline.
+    /// Reports whether this candidate leads now. The caller must check this before each operation
+    /// that is reserved to the leader. The operation must not take longer than the lease remains
+    /// valid after the renewal deadline.
     #[must_use]
     pub fn leads(&self, now: Instant) -> bool {
         self.leads_until().is_some_and(|until| now < until)
     }
 
-    /// Until when it leads if it cannot renew its lease.
+    /// Returns the end of its leadership if no further renewal succeeds.
     #[must_use]
     pub fn leads_until(&self) -> Option<Instant> {
         self.renewed.map(|renewed| renewed + self.config.renew_deadline)
     }
 
-    /// How many times it has begun to lead. Another may have led between two terms.
+    /// Returns the number of times that this candidate became the leader. Another may have led
+    /// between two terms.
     #[must_use]
     pub fn term(&self) -> u64 {
         self.term
     }
 
-    /// Who holds the lease, as last seen; empty if nobody does.
+    /// Returns the last known holder of the lease; empty if it has none.
     #[must_use]
     pub fn holder(&self) -> &str {
         self.seen.as_ref().map_or("", |seen| &seen.record.holder)
     }
 
-    /// What to do next. `chance`, between 0 and 1, spreads candidates that wait.
+    /// Returns the next request. `chance`, between 0 and 1, spreads the attempts of waiting
+    /// candidates.
     pub fn next(&mut self, now: Instant, wall: SystemTime, chance: f64) -> Request {
         match &self.step {
             Step::Rest(until) if now < *until => Request::Rest(*until),
             Step::Rest(_) => match self.renewal(wall).filter(|_| self.leads(now)) {
-                // Nobody can have taken it, so it need not be read.
+                // No other candidate can have taken the lease, so it is updated without a read.
                 Some(lease) => self.write(Request::Update(lease), now),
                 _ => {
                     self.step = Step::Getting;
@@ -177,7 +184,7 @@ impl LeaderElector {
                 }
                 _ => self.rest(now, chance),
             },
-            // What was asked for has not been answered: whoever drives this has given up on it.
+            // The last request has no answer: the caller has abandoned it.
             Step::Getting | Step::Writing(_) => self.rest(now, chance),
         }
     }
@@ -188,7 +195,7 @@ impl LeaderElector {
     }
 
     fn rest(&mut self, now: Instant, chance: f64) -> Request {
-        // The leader is punctual; who waits for its turn may come a little later.
+        // The leader renews on time; a waiting candidate may be a little later.
         let chance = if self.leads(now) { 0.0 } else { chance.clamp(0.0, 1.0) };
         let until = now + self.config.retry_period.mul_f64(1.0 + 1.2 * chance);
         self.step = Step::Rest(until);
@@ -200,7 +207,8 @@ impl LeaderElector {
         seen.record.holder.is_empty() || seen.record.holder == self.config.identity || seen.at + duration <= now
     }
 
-    /// The lease as last seen, held for longer; `None` if it is not ours, or must be read first.
+    /// Returns the renewed lease; `None` if this candidate does not hold it or has to read it
+    /// first.
     fn renewal(&self, wall: SystemTime) -> Option<Value> {
         let seen = self.seen.as_ref().filter(|seen| seen.last && seen.record.holder == self.config.identity)?;
         Some(self.record(wall, Some(&seen.record)).replace_in(&seen.lease))
@@ -218,12 +226,12 @@ impl LeaderElector {
         Record { holder, duration: Some(self.config.lease_duration), acquired, renewed: time, transitions }
     }
 
-    /// Says what came of what was asked for.
+    /// Records the result of the last request.
     pub fn answer(&mut self, answer: Answer, now: Instant) {
         let begun = match std::mem::replace(&mut self.step, Step::Rest(now)) {
             Step::Writing(at) => Some(at),
             Step::Getting => None,
-            // An answer to a question that was given up.
+            // This answers an abandoned request.
             other => {
                 self.step = other;
                 return;
@@ -247,8 +255,9 @@ impl LeaderElector {
                 self.step = Step::Rest(begun + self.config.retry_period);
             }
             _ => {
-                // Written or not: it must be read before it can be replaced. What was seen remains, because by that it is
-                // known for how long others hold it.
+                // Whether it was written is unknown, so it must be read before the next update. The
+                // last known record stays, because its age shows how long another candidate still
+                // holds the lease.
                 if let Some(seen) = &mut self.seen {
                     seen.last = false;
                 }
@@ -262,7 +271,7 @@ impl LeaderElector {
         if record.holder != self.config.identity {
             self.renewed = None;
         }
-        // Only a change of what it says counts: anybody may touch the object.
+        // Only a change of the record counts: any process may change other parts of the object.
         let at = match &self.seen {
             Some(seen) if seen.record == record => seen.at,
             _ => now,
@@ -270,8 +279,9 @@ impl LeaderElector {
         self.seen = Some(Seen { lease, record, at, last: true });
     }
 
-    /// Gives the lease up, for others to have it at once: the lease to write, if it is ours and its last version is known. Only for when nothing is being
-    /// done any more that only the leader may do.
+    /// Gives up the lease, so that another candidate can take it at once. Returns the lease to
+    /// write if this candidate holds it and knows its latest version. Call this only when no
+    /// operation that is reserved to the leader is in progress.
     pub fn release(&mut self, now: Instant, wall: SystemTime) -> Option<Value> {
         let leads = self.leads(now);
         self.renewed = None;

@@ -1,13 +1,13 @@
-//! Objects that follow objects of Kubernetes.
+//! Objects of the datastore that follow Kubernetes objects.
 
 use std::fmt;
 
 use tortie_resources::stored::ResourceKey;
 
-/// An object that the controller keeps in step with Kubernetes.
+/// An object that the controller keeps in sync with Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Item {
-    /// A resource that comes from an object of Kubernetes.
+    /// A resource derived from a Kubernetes object.
     Resource(ResourceKey),
     /// The workload endpoints of a pod.
     Pod {
@@ -19,7 +19,7 @@ pub enum Item {
 }
 
 impl fmt::Display for Item {
-    /// `Kind/namespace/name`, or `Kind/name` for a resource of the whole cluster.
+    /// Writes `Kind/namespace/name`, or `Kind/name` for a cluster-scoped resource.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Resource(key) => key.fmt(f),

@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value};
 
-/// What is at this place, or null.
+/// Returns the value at a path, or null.
 pub(crate) fn field<'v>(value: &'v Value, path: &[&str]) -> &'v Value {
     path.iter().try_fold(value, |value, name| value.get(name)).unwrap_or(&Value::Null)
 }
 
-/// Puts a value at this place. What is no object on the way becomes one.
+/// Sets the value at a path. A value on the way that is not an object is replaced with an object.
 pub(crate) fn set(value: &mut Value, path: &[&str], new: Value) {
     let mut place = value;
     for name in path {

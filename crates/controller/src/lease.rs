@@ -1,4 +1,4 @@
-//! The lease that says who leads, as an object of `coordination.k8s.io/v1`.
+//! The lease of the leader election, an object of `coordination.k8s.io/v1`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,23 +7,23 @@ use tortie_datastore::store::timestamp;
 
 use crate::json::set;
 
-/// Who leads, and for how long (`k8s.io/client-go/tools/leaderelection/resourcelock`).
+/// Holder and timing of a lease (`k8s.io/client-go/tools/leaderelection/resourcelock`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// Empty if nobody leads.
+    /// Empty if no candidate leads.
     pub(crate) holder: String,
-    /// For how long it holds from its last renewal; `None` if it does not say so.
+    /// Validity from the last renewal; `None` if the lease does not state it.
     pub(crate) duration: Option<Duration>,
     pub(crate) acquired: String,
     pub(crate) renewed: String,
     pub(crate) transitions: i64,
 }
 
-/// Longer is as good as for ever.
+/// Upper limit of a lease duration in seconds; a longer one is as good as unlimited.
 const LONGEST: u64 = 24 * 60 * 60;
 
 impl Record {
-    /// What an object says. What is malformed is taken for somebody's.
+    /// Reads a lease. A malformed holder counts as another candidate.
     pub(crate) fn read(lease: &Value) -> Self {
         let spec = &lease["spec"];
         let text = |name: &str| match &spec[name] {
@@ -50,7 +50,7 @@ impl Record {
         ]
     }
 
-    /// The object that was read, saying this instead. What else it has stays, its version among that.
+    /// Returns the lease with this record. Its other fields stay, among them its version.
     pub(crate) fn replace_in(&self, lease: &Value) -> Value {
         let mut lease = lease.clone();
         for (name, value) in self.fields() {
@@ -59,7 +59,7 @@ impl Record {
         lease
     }
 
-    /// A new object that says this.
+    /// Returns a new lease with this record.
     pub(crate) fn object(&self, namespace: &str, name: &str) -> Value {
         let spec: Map<String, Value> =
             self.fields().map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
@@ -72,7 +72,7 @@ impl Record {
     }
 }
 
-/// `MicroTime` of `meta/v1`: RFC 3339 in UTC with six digits of a second.
+/// Formats a time as `MicroTime` of `meta/v1`: RFC 3339 in UTC with six fractional digits.
 pub(crate) fn micro_time(time: SystemTime) -> String {
     let micros = time.duration_since(UNIX_EPOCH).unwrap_or_default().subsec_micros();
     format!("{}.{micros:06}Z", timestamp(time).trim_end_matches('Z'))

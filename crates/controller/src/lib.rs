@@ -1,14 +1,17 @@
-//! Keeps a datastore of Calico equal to what Kubernetes says.
+//! Keeps a Calico datastore in sync with Kubernetes.
 //!
-//! Where Calico has a datastore of its own, somebody must write there what Kubernetes knows: its network policies, and
-//! the labels of its namespaces, service accounts and pods. This is the part of `kube-controllers` that does so, without
-//! its clients: state machines to which time is an argument, and writes through
-//! [`tortie_datastore::store::ResourceStore`].
+//! A separate Calico datastore needs a copy of some Kubernetes state: network policies, and the
+//! labels of namespaces, service accounts and pods. This crate is the part of Calico's
+//! kube-controllers that writes it, without clients: state machines that receive the time as an
+//! argument and write through [`tortie_datastore::store::ResourceStore`].
 //!
-//! * [`Controller`] hears what Kubernetes says ([`Observed`]), and gives out [`Job`]s for any number of workers.
-//! * [`Job::run`] is the only part that waits: it makes one object of the datastore as wanted, or compares all.
-//! * [`nodes::NodeController`] does the same for nodes and what belongs to them, and releases addresses that have leaked.
-//! * [`elector::LeaderElector`] says whether this one of several controllers may act.
+//! - [`Controller`] receives watch events ([`Observed`]) and returns [`Job`]s for any number of
+//!   workers.
+//! - [`Job::run`] is the only part that blocks: it writes one object of the datastore, or compares
+//!   all.
+//! - [`nodes::NodeController`] does the same for nodes and their dependent resources, and releases
+//!   leaked addresses.
+//! - [`elector::LeaderElector`] reports whether this one of several controllers may act.
 //!
 //! ```
 //! use std::time::{Duration, Instant};

@@ -1,20 +1,20 @@
-//! What has to be done, each thing once, and not too often.
+//! Work queue without duplicates, and its rate limiter.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Keys that wait for a worker. A key waits at most once, however often it is added, and is with at most one worker; if it
-/// is added while it is with one, it waits again once the worker is done
-/// (`k8s.io/client-go/util/workqueue/{queue,delaying_queue}.go`).
+/// Keys that wait for a worker. A key waits at most once, however often it is added, and at most
+/// one worker has it. If a key is added while a worker has it, it waits again once the worker is
+/// done (`k8s.io/client-go/util/workqueue/{queue,delaying_queue}.go`).
 #[derive(Debug)]
 pub struct WorkQueue<K> {
-    /// Ready, in the order of coming.
+    /// Ready keys in the order of arrival.
     ready: VecDeque<K>,
-    /// To be done: those that are ready, and those that came while they were with a worker.
+    /// Keys to do: the ready ones, and those added while a worker had them.
     dirty: BTreeSet<K>,
-    /// With a worker.
+    /// Keys that workers have.
     working: BTreeSet<K>,
-    /// Ready later.
+    /// Keys that become ready later.
     later: BTreeMap<K, Instant>,
     due: BTreeSet<(Instant, K)>,
 }
@@ -32,14 +32,14 @@ impl<K> Default for WorkQueue<K> {
 }
 
 impl<K: Clone + Ord> WorkQueue<K> {
-    /// Makes a key wait for a worker.
+    /// Adds a key.
     pub fn add(&mut self, key: K) {
         if self.dirty.insert(key.clone()) && !self.working.contains(&key) {
             self.ready.push_back(key);
         }
     }
 
-    /// Adds a key at this time; of several times, the first counts.
+    /// Adds a key at this time; of several times, the earliest counts.
     pub fn add_at(&mut self, key: K, at: Instant) {
         if let Some(already) = self.later.get(&key).copied() {
             if already <= at {
@@ -51,7 +51,7 @@ impl<K: Clone + Ord> WorkQueue<K> {
         self.due.insert((at, key));
     }
 
-    /// Gives the next key to a worker, who must say so when it is [`WorkQueue::done`].
+    /// Returns the next key for a worker, which must call [`WorkQueue::done`] afterwards.
     pub fn take(&mut self, now: Instant) -> Option<K> {
         while let Some((at, _)) = self.due.first()
             && *at <= now
@@ -66,38 +66,38 @@ impl<K: Clone + Ord> WorkQueue<K> {
         Some(key)
     }
 
-    /// A worker is done with a key.
+    /// Records that a worker is done with a key.
     pub fn done(&mut self, key: &K) {
         if self.working.remove(key) && self.dirty.contains(key) {
             self.ready.push_back(key.clone());
         }
     }
 
-    /// When the next key becomes ready that is not yet.
+    /// Returns the time when the next delayed key becomes ready.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// How many keys wait for a worker, now or later.
+    /// Returns the number of keys that wait for a worker, ready or delayed.
     #[must_use]
     pub fn len(&self) -> usize {
         self.dirty.len() + self.later.keys().filter(|key| !self.dirty.contains(key)).count()
     }
 
-    /// Whether nothing waits.
+    /// Reports whether no key waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.dirty.is_empty() && self.later.is_empty()
     }
 
-    /// How many keys are with workers.
+    /// Returns the number of keys that workers have.
     #[must_use]
     pub fn working(&self) -> usize {
         self.working.len()
     }
 
-    /// Forgets what waits. What is with workers remains with them.
+    /// Removes all waiting keys. Keys that workers have stay with them.
     pub fn clear(&mut self) {
         self.ready.clear();
         self.dirty.clear();
@@ -106,23 +106,23 @@ impl<K: Clone + Ord> WorkQueue<K> {
     }
 }
 
-/// How long to wait before something is tried again: the longer, the more often it has failed, and longer still when too
-/// much is tried again at all (`DefaultTypedControllerRateLimiter` in
+/// Rate limiter of retries. The pause doubles with each failure of a key, and grows further when
+/// all keys together exceed the overall rate (`DefaultTypedControllerRateLimiter` in
 /// `k8s.io/client-go/util/workqueue/default_rate_limiters.go`).
 #[derive(Debug)]
 pub struct RateLimiter<K> {
     failures: BTreeMap<K, u32>,
-    /// How many may be tried again at once; negative where the future has been spent.
+    /// Number of retries allowed now; negative if later ones are already reserved.
     tokens: f64,
     counted: Option<Instant>,
 }
 
-/// The pause after the first failure, doubled after each further one.
+/// Pause after the first failure, doubled after each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1000);
-/// Of all keys together, in a second.
+/// Retries per second, of all keys together.
 const RATE: f64 = 10.0;
-/// Of all keys together, at once.
+/// Burst of retries, of all keys together.
 const BURST: f64 = 100.0;
 
 impl<K> Default for RateLimiter<K> {
@@ -132,7 +132,7 @@ impl<K> Default for RateLimiter<K> {
 }
 
 impl<K: Ord> RateLimiter<K> {
-    /// A key has failed: how long to wait.
+    /// Records a failure of a key and returns the pause before its retry.
     pub fn failed(&mut self, key: K, now: Instant) -> Duration {
         let failures = self.failures.entry(key).or_default();
         let own = 2_u32.checked_pow(*failures).map_or(LONGEST_PAUSE, |factor| FIRST_PAUSE.saturating_mul(factor));
@@ -140,7 +140,7 @@ impl<K: Ord> RateLimiter<K> {
         own.min(LONGEST_PAUSE).max(self.reserve(now))
     }
 
-    /// How long until there is a token, which is taken.
+    /// Takes a token and returns the time until it is available.
     fn reserve(&mut self, now: Instant) -> Duration {
         let passed = self.counted.map_or(Duration::ZERO, |counted| now.saturating_duration_since(counted));
         self.counted = Some(now);
@@ -148,18 +148,18 @@ impl<K: Ord> RateLimiter<K> {
         Duration::try_from_secs_f64(-self.tokens / RATE).unwrap_or_default()
     }
 
-    /// How often a key has failed.
+    /// Returns the number of consecutive failures of a key.
     #[must_use]
     pub fn failures(&self, key: &K) -> u32 {
         self.failures.get(key).copied().unwrap_or_default()
     }
 
-    /// A key has not failed, or is given up.
+    /// Resets the failures of a key that has succeeded or is given up.
     pub fn forget(&mut self, key: &K) {
         self.failures.remove(key);
     }
 
-    /// Forgets all failures.
+    /// Resets all failures.
     pub fn clear(&mut self) {
         self.failures.clear();
     }

@@ -1,9 +1,9 @@
-//! Whether two specifications say the same.
+//! Equivalence of specifications.
 
 use serde_json::Value;
 
-/// Whether two values mean the same to who reads them: 1000 is 1000.0, and what is empty may as well be absent, as
-/// programs in Go write it.
+/// Reports whether two values are equivalent: 1000 equals 1000.0, and an empty value equals an
+/// absent one, as Go programs serialize it.
 pub(crate) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {

@@ -1,4 +1,4 @@
-//! What workers do: make one object of the datastore as wanted, or read all of a kind.
+//! Jobs of the workers: write one object of the datastore, or list all of a kind.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::item::Item;
 use crate::json::{field, set};
 use crate::same::same;
 
-/// A piece of work, for one worker.
+/// A unit of work for one worker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     pub(crate) task: Task,
@@ -21,9 +21,9 @@ pub struct Job {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Task {
-    /// Read everything that comes from a kind.
+    /// List all resources that are derived from a kind.
     Reconcile(Watched),
-    /// Make an object as it is wanted; absent if nothing is wanted.
+    /// Bring an object to its desired state; delete it if `wanted` is `None`.
     Sync { item: Item, wanted: Option<Wanted>, endpoints: Vec<String> },
 }
 
@@ -36,29 +36,29 @@ impl fmt::Display for Job {
     }
 }
 
-/// What a job has done.
+/// Outcome of a job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Done {
-    /// How many resources were created.
+    /// Number of created resources.
     pub created: usize,
-    /// How many were changed.
+    /// Number of updated resources.
     pub updated: usize,
-    /// How many were deleted.
+    /// Number of deleted resources.
     pub deleted: usize,
-    /// What was read of all resources of a kind.
+    /// All resources of a kind, as listed.
     pub(crate) listing: Option<Listing>,
 }
 
-/// Why a job was not done.
+/// Error of a job.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(transparent)]
 pub struct JobError(#[from] StoreError);
 
 impl Job {
-    /// Does it. May take as long as a few calls of the datastore.
+    /// Runs the job. It may take as long as a few calls of the datastore.
     ///
     /// # Errors
-    /// What the datastore says. The controller wants to hear of it, too.
+    /// Errors of the datastore. The caller passes them to the controller as well.
     pub fn run(&self, store: &dyn ResourceStore) -> Result<Done, JobError> {
         let mut done = Done::default();
         match &self.task {
@@ -92,7 +92,7 @@ fn delete(store: &dyn ResourceStore, key: &ResourceKey, done: &mut Done) -> Resu
     Ok(())
 }
 
-/// Metadata and whatever else others have put there stay as they are.
+/// Writes the specification only. Metadata and other fields that other processes wrote stay.
 fn make(store: &dyn ResourceStore, key: &ResourceKey, resource: &Value, done: &mut Done) -> Result<(), StoreError> {
     match store.get(key) {
         Ok(StoredResource { object, .. }) if same(field(&object, &["spec"]), field(resource, &["spec"])) => {}
@@ -105,7 +105,7 @@ fn make(store: &dyn ResourceStore, key: &ResourceKey, resource: &Value, done: &m
             store.create(key, resource.clone())?;
             done.created += 1;
         }
-        // Its name says that it is ours to repair.
+        // Its name shows that the controller owns it, so it is repaired.
         Err(StoreError::Unreadable { .. }) => {
             store.put(key, resource.clone())?;
             done.updated += 1;
@@ -136,7 +136,7 @@ fn make_if_absent(
     Ok(())
 }
 
-/// Lets the endpoints of a pod follow it.
+/// Writes the labels and the service account of a pod to its endpoints.
 fn follow(
     store: &dyn ResourceStore,
     namespace: &str,
@@ -147,11 +147,12 @@ fn follow(
 ) -> Result<(), StoreError> {
     let usual = to_v3::workload_endpoint_name(&facts.node, pod).ok();
     for name in usual.iter().chain(endpoints) {
-        // A pod whose name makes no name of an endpoint has none.
+        // A pod has no endpoint if its name yields no valid endpoint name.
         let Ok(key) = ResourceKey::new(ResourceKind::WorkloadEndpoint, namespace, name.as_str()) else { continue };
         let StoredResource { mut object, revision, .. } = match store.get(&key) {
             Ok(stored) => stored,
-            // The CNI plugin has not made it yet, or has removed it; what cannot be read is not ours to repair.
+            // The CNI plugin has not created it yet, or has removed it. An unreadable endpoint
+            // belongs to another process.
             Err(StoreError::NotFound(_) | StoreError::Unreadable { .. }) => continue,
             Err(error) => return Err(error),
         };
@@ -173,13 +174,13 @@ fn labels(facts: &EndpointFacts) -> Value {
     facts.labels.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))).collect()
 }
 
-/// The pod that an endpoint belongs to; `None` if it is no pod's.
+/// Returns the pod of an endpoint; `None` if it belongs to no pod.
 pub(crate) fn pod_of(endpoint: &Value) -> Option<&str> {
     let pod = field(endpoint, &["spec", "pod"]).as_str();
     pod.filter(|_| field(endpoint, &["spec", "orchestrator"]) == "k8s")
 }
 
-/// Whether an endpoint is as its pod wants it.
+/// Reports whether an endpoint has the labels and the service account of its pod.
 pub(crate) fn follows(endpoint: &Value, facts: &EndpointFacts) -> bool {
     let account = field(endpoint, &["spec", "serviceAccountName"]).as_str().unwrap_or_default();
     let own: Option<BTreeMap<&str, &str>> = match field(endpoint, &["metadata", "labels"]) {

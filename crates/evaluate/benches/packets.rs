@@ -1,4 +1,4 @@
-//! Packets against a policy whose rules ask for sets of 10,000 networks.
+//! Evaluation of packets by a policy with IP sets of 10,000 networks.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,7 +19,8 @@ fn workload() -> WorkloadEndpointId {
     WorkloadEndpointId { orchestrator: "k8s".into(), workload: "ns/pod".into(), endpoint: "eth0".into() }
 }
 
-/// Every rule asks for a set of networks of all lengths from 12 to 32, which few packets come from.
+/// Returns an evaluator of rules that refer to sets of networks of all lengths from 12 to 32, which
+/// few source addresses match.
 fn evaluator() -> Evaluator {
     let mut evaluator = Evaluator::new(Settings::default());
     let mut apply = |update| evaluator.apply(&update).expect("sets first");

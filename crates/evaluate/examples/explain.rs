@@ -1,4 +1,4 @@
-//! Prints why a packet does not pass: every rule that was looked at, and what of it did not match.
+//! Explains why a packet does not pass: each evaluated rule with its first mismatch.
 //!
 //! ```text
 //! cargo run -p tortie-evaluate --example explain
@@ -15,7 +15,7 @@ use tortie_model::{
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // "Allow TCP 5432 from whoever is in the IP set s:clients."
+    // "Allow TCP 5432 from members of the IP set s:clients."
     let rule = Rule {
         protocol: Some(Protocol::TCP),
         destination: EntityMatch { ports: [PortSpec::single(5432)].into(), ..EntityMatch::default() },

@@ -1,44 +1,44 @@
-//! What is asked, and what is answered.
+//! Questions about packets, and their answers.
 
 use tortie_model::desired::Contest;
 use tortie_model::{Direction, HostEndpointName, IpSetId, PolicyId, ProfileName, TierName, WorkloadEndpointId};
 
 use crate::failsafe::FailsafePort;
 
-/// Which policies of a host endpoint are asked.
+/// Kind of policies of a host endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Layer {
-    /// Those for traffic of the host itself: tiers, then profiles, then deny.
+    /// Policies for traffic of the host itself: tiers, then profiles, then deny.
     Normal,
-    /// Those for traffic that the host forwards (`applyOnForward`); without any, it is allowed.
+    /// Policies for traffic that the host forwards (`applyOnForward`); without any, it is allowed.
     Forward,
-    /// Those before connection tracking (`doNotTrack`), which only decide where a rule does.
+    /// Policies before conntrack (`doNotTrack`), which decide only by a matching rule.
     Untracked,
-    /// Those before destination NAT (`preDNAT`), ingress only, which only decide where a rule does.
+    /// Policies before DNAT (`preDNAT`), ingress only, which decide only by a matching rule.
     PreDnat,
 }
 
-/// The answer for one packet.
+/// Verdict on one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// It passes.
     Allow,
     /// It does not.
     Deny,
-    /// Nothing of this layer was said about it; it goes on.
+    /// This layer does not decide; the packet continues.
     Undecided,
 }
 
-/// A verdict and where it comes from.
+/// Verdict with its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Answer {
-    /// Whether the packet passes.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What decided.
+    /// The deciding rule or other reason.
     pub decided_by: DecidedBy,
 }
 
-/// What decides about a packet.
+/// Reason for a verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DecidedBy {
@@ -48,10 +48,10 @@ pub enum DecidedBy {
         tier: TierName,
         /// The policy.
         policy: PolicyId,
-        /// The rule's place in the list of its direction, counted from 0.
+        /// The rule's index in the list of its direction, from 0.
         index: usize,
     },
-    /// The default action of a tier whose policies govern the packet without deciding.
+    /// The default action of a tier with policies for the packet that do not decide.
     EndOfTier {
         /// The tier.
         tier: TierName,
@@ -60,30 +60,30 @@ pub enum DecidedBy {
     ProfileRule {
         /// The profile.
         profile: ProfileName,
-        /// The rule's place in the list of its direction, counted from 0.
+        /// The rule's index in the list of its direction, from 0.
         index: usize,
     },
-    /// That no profile decided.
+    /// No profile decides.
     EndOfProfiles,
     /// A failsafe port.
     Failsafe(FailsafePort),
-    /// What holds for all workloads before their policies.
+    /// A check of all workloads before their policies.
     Guard(Guard),
-    /// The workload's state of administration.
+    /// The workload's administrative state.
     EndpointInactive,
     /// The claim of another endpoint to the same interface or address.
     Contested(Box<Contest>),
-    /// That no policy governs forwarded traffic.
+    /// No policy applies to forwarded traffic.
     NoForwardPolicy,
     /// `DefaultEndpointToHostAction`.
     EndpointToHostAction,
-    /// Nothing.
+    /// No rule decides.
     Nothing,
 }
 
 impl DecidedBy {
-    /// What a verdict about a packet in this direction rests on, in words; rules are counted from 0:
-    /// `NetworkPolicy/shop/db-clients, ingress rule 1`.
+    /// Returns the reason for a verdict on a packet in this direction as text; rules are counted
+    /// from 0: `NetworkPolicy/shop/db-clients, ingress rule 1`.
     #[must_use]
     pub fn in_words(&self, direction: Direction) -> String {
         let direction = match direction {
@@ -101,27 +101,27 @@ impl DecidedBy {
             Self::Guard(guard) => format!("{}, whatever policies say", guard.in_words()),
             Self::EndpointInactive => "the endpoint is not active".to_owned(),
             Self::Contested(contest) => contest.to_string(),
-            Self::NoForwardPolicy => "no policy applies to what is forwarded".to_owned(),
+            Self::NoForwardPolicy => "no policy applies to forwarded traffic".to_owned(),
             Self::EndpointToHostAction => "DefaultEndpointToHostAction".to_owned(),
             Self::Nothing => "no rule decides".to_owned(),
         }
     }
 }
 
-/// What holds for all workloads before their policies.
+/// Check of all workloads before their policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Guard {
-    /// Workloads must not send VXLAN packets themselves.
+    /// Workloads must not send VXLAN packets.
     Vxlan,
-    /// Workloads must not send IP-in-IP packets themselves.
+    /// Workloads must not send IP-in-IP packets.
     IpIp,
-    /// The host must hear of neighbours and multicast listeners.
+    /// The host must receive messages about neighbours and multicast listeners.
     RouterIcmpv6,
 }
 
 impl Guard {
-    /// What it is about, in words.
+    /// Returns its subject as text.
     #[must_use]
     pub const fn in_words(self) -> &'static str {
         match self {
@@ -132,14 +132,14 @@ impl Guard {
     }
 }
 
-/// Something that is asked for or referred to, and does not exist.
+/// Missing object of a question or of a reference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Missing {
-    /// No such workload.
+    /// The workload does not exist.
     #[error("workload endpoint {0} does not exist on this node")]
     Workload(WorkloadEndpointId),
-    /// No such host endpoint.
+    /// The host endpoint does not exist.
     #[error("host endpoint {0} does not exist on this node")]
     Host(HostEndpointName),
     /// An endpoint names a policy that was not sent.
@@ -159,7 +159,7 @@ pub enum Missing {
         /// Policies with the most rules, the largest first.
         policies: Vec<PolicyId>,
     },
-    /// The networks of a policy exceed the bound of the trees of addresses.
+    /// The networks of a policy exceed the bound on address tries.
     #[error("its networks exceed the budget of {limit} blocks for addresses; policy: {}", names(policy.as_slice()))]
     AddressBudget {
         /// Blocks that all policies share.

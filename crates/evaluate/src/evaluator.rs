@@ -1,4 +1,4 @@
-//! Tiers in order, then what the layer has behind them.
+//! Evaluation of packets: tiers in order, then the default of the layer.
 
 use std::net::IpAddr;
 
@@ -14,17 +14,17 @@ use crate::packet::Packet;
 use crate::settings::{EndpointToHost, Settings, is_router_icmpv6};
 use crate::state::{State, UpdateError};
 
-/// What a node enforces, and what that means for a packet. See the crate's documentation.
+/// Desired state of a node, and its verdicts on packets. See the crate's documentation.
 #[derive(Debug, Clone, Default)]
 pub struct Evaluator {
     state: State,
     settings: Settings,
 }
 
-/// What was looked at so far, if anybody wants to know.
+/// Evaluation steps so far, if requested.
 type Steps<'a> = Option<&'a mut Vec<Step>>;
 
-/// What policies are asked about.
+/// Question to policies.
 #[derive(Clone, Copy)]
 struct Query<'a> {
     layer: Layer,
@@ -33,7 +33,7 @@ struct Query<'a> {
     committed: Committed<'a>,
 }
 
-/// Which staged policies are taken for enforced ones.
+/// Staged policies that count as enforced.
 #[derive(Clone, Copy)]
 enum Committed<'a> {
     /// None.
@@ -49,13 +49,13 @@ impl<'a> Query<'a> {
         Self { layer, direction, packet, committed: Committed::No }
     }
 
-    /// As if a staged policy were in force, and the one that it is to replace were not.
+    /// Returns the query with a staged policy in force in place of the one that it replaces.
     fn with(self, staged: &'a PolicyId, replaced: &'a Option<PolicyId>) -> Self {
         let committed = replaced.as_ref().map_or(Committed::No, |replaced| Committed::One { staged, replaced });
         Self { committed, ..self }
     }
 
-    /// As if all staged policies were in force.
+    /// Returns the query with all staged policies in force.
     fn with_all(self) -> Self {
         Self { committed: Committed::All, ..self }
     }
@@ -69,7 +69,7 @@ impl<'a> Query<'a> {
             }
     }
 
-    /// Whether a policy of a tier gives way to a staged one of the same tier.
+    /// Reports whether a staged policy of the same tier replaces a policy.
     fn is_replaced(&self, id: &PolicyId, tier: &[PolicyId]) -> bool {
         match self.committed {
             Committed::No => false,
@@ -83,7 +83,7 @@ impl<'a> Query<'a> {
 }
 
 impl Evaluator {
-    /// Of a node that enforces nothing yet.
+    /// Returns the evaluator of a node without any desired state.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self { state: State::default(), settings }
@@ -94,7 +94,7 @@ impl Evaluator {
         self.settings = settings;
     }
 
-    /// The state that packets are evaluated by.
+    /// Returns the state of the evaluation.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
@@ -105,38 +105,39 @@ impl Evaluator {
         self.state = state;
     }
 
-    /// Takes over one message ([`State::apply`]).
+    /// Applies one update ([`State::apply`]).
     ///
     /// # Errors
-    /// If the members of a set change that does not exist or is of another type. Nothing is changed then.
+    /// If members change of an IP set that does not exist or is of another type; see
+    /// [`State::apply`].
     pub fn apply(&mut self, update: &DesiredUpdate) -> Result<(), UpdateError> {
         self.state.apply(update)
     }
 
-    /// The workloads of this node that have this address; more than one if it is given out twice.
+    /// Returns the workloads of this node with this address; more than one if it is assigned twice.
     #[must_use]
     pub fn workloads_with_address(&self, address: IpAddr) -> &[WorkloadEndpointId] {
         self.state.workloads_with_address(address)
     }
 
-    /// A workload of this node.
+    /// Returns a workload of this node.
     #[must_use]
     pub fn workload_endpoint(&self, id: &WorkloadEndpointId) -> Option<&WorkloadEndpointState> {
         self.state.workloads.get(id)
     }
 
-    /// Whether nothing is enforced.
+    /// Reports whether the state is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.state.is_empty()
     }
 
-    /// All host endpoints of this node, in no order.
+    /// Returns all host endpoints of this node in arbitrary order.
     pub fn host_endpoints(&self) -> impl Iterator<Item = (&HostEndpointName, &HostEndpointState)> {
         self.state.hosts.iter()
     }
 
-    /// What the policies of a workload say about a packet to it (ingress) or from it (egress).
+    /// Evaluates the policies of a workload for a packet to it (ingress) or from it (egress).
     ///
     /// # Errors
     /// If the workload, or something it refers to, does not exist.
@@ -144,7 +145,7 @@ impl Evaluator {
         self.workload_steps(id, direction, packet, None)
     }
 
-    /// The same as [`Evaluator::workload`], and why.
+    /// As [`Evaluator::workload`], with the evaluated rules.
     ///
     /// # Errors
     /// If the workload, or something it refers to, does not exist.
@@ -157,8 +158,8 @@ impl Evaluator {
         explain(|steps| self.workload_steps(id, direction, packet, steps))
     }
 
-    /// The same as [`Evaluator::workload`], if a staged policy were in force, and the policy of the same name that it is to
-    /// replace were not.
+    /// As [`Evaluator::workload`], with a staged policy in force in place of the policy of the same
+    /// name that it replaces.
     ///
     /// # Errors
     /// If the workload, or something it refers to, does not exist.
@@ -172,8 +173,8 @@ impl Evaluator {
         self.workload_query(id, Query::new(Layer::Normal, direction, packet).with(staged, &staged.committed()), None)
     }
 
-    /// The same as [`Evaluator::explain_workload`], if all staged policies were in force, and those of the same names that
-    /// they are to replace were not.
+    /// As [`Evaluator::explain_workload`], with all staged policies in force in place of the
+    /// policies of the same names that they replace.
     ///
     /// # Errors
     /// If the workload, or something it refers to, does not exist.
@@ -187,8 +188,8 @@ impl Evaluator {
         explain(|steps| self.workload_query(id, query, steps))
     }
 
-    /// What becomes of a packet from a workload to the host itself, as far as the workload is concerned: its egress policy,
-    /// then `DefaultEndpointToHostAction`. Policies of host endpoints have no part in it.
+    /// Evaluates a packet from a workload to the host itself at the workload: its egress policy,
+    /// then `DefaultEndpointToHostAction`. Policies of host endpoints do not count.
     ///
     /// # Errors
     /// If the workload, or something it refers to, does not exist.
@@ -196,7 +197,7 @@ impl Evaluator {
         self.workload_to_host_query(id, Query::new(Layer::Normal, Direction::Egress, packet), None)
     }
 
-    /// The same as [`Evaluator::workload_to_host`], and why.
+    /// As [`Evaluator::workload_to_host`], with the evaluated rules.
     ///
     /// # Errors
     /// If the workload, or something it refers to, does not exist.
@@ -204,8 +205,8 @@ impl Evaluator {
         explain(|steps| self.workload_to_host_query(id, Query::new(Layer::Normal, Direction::Egress, packet), steps))
     }
 
-    /// The same as [`Evaluator::explain_workload_to_host`], if all staged policies were in force, and those of the same names
-    /// that they are to replace were not.
+    /// As [`Evaluator::explain_workload_to_host`], with all staged policies in force in place of
+    /// the policies of the same names that they replace.
     ///
     /// # Errors
     /// If the workload, or something it refers to, does not exist.
@@ -218,7 +219,8 @@ impl Evaluator {
         explain(|steps| self.workload_to_host_query(id, query, steps))
     }
 
-    /// What one layer of a host endpoint says about a packet that comes in by it (ingress) or leaves by it (egress).
+    /// Evaluates one layer of a host endpoint for a packet that enters (ingress) or leaves (egress)
+    /// the node there.
     ///
     /// # Errors
     /// If the endpoint, or something it refers to, does not exist.
@@ -232,7 +234,7 @@ impl Evaluator {
         self.host_query(name, Query::new(layer, direction, packet), None)
     }
 
-    /// The same as [`Evaluator::host`], and why.
+    /// As [`Evaluator::host`], with the evaluated rules.
     ///
     /// # Errors
     /// If the endpoint, or something it refers to, does not exist.
@@ -246,8 +248,8 @@ impl Evaluator {
         explain(|steps| self.host_query(name, Query::new(layer, direction, packet), steps))
     }
 
-    /// The same as [`Evaluator::host`], if a staged policy were in force, and the policy of the same name that it is to
-    /// replace were not.
+    /// As [`Evaluator::host`], with a staged policy in force in place of the policy of the same
+    /// name that it replaces.
     ///
     /// # Errors
     /// If the endpoint, or something it refers to, does not exist.
@@ -262,8 +264,8 @@ impl Evaluator {
         self.host_query(name, Query::new(layer, direction, packet).with(staged, &staged.committed()), None)
     }
 
-    /// The same as [`Evaluator::explain_host`], if all staged policies were in force, and those of the same names that they
-    /// are to replace were not.
+    /// As [`Evaluator::explain_host`], with all staged policies in force in place of the policies
+    /// of the same names that they replace.
     ///
     /// # Errors
     /// If the endpoint, or something it refers to, does not exist.
@@ -340,7 +342,7 @@ impl Evaluator {
         self.endpoint(host_tiers(state, query.layer), &state.endpoint.profiles, &query, &mut steps)
     }
 
-    /// What denies a packet of a workload before its policies.
+    /// Returns the check that denies a packet of a workload before its policies.
     fn guard(&self, packet: &Packet, steps: &mut Steps<'_>) -> Option<Guard> {
         for (guard, matched) in self.settings.guards(packet) {
             record(steps, || Step::Guard { guard, matched });
@@ -372,7 +374,7 @@ impl Evaluator {
         }
     }
 
-    /// `None` if the next tier decides.
+    /// Evaluates a tier; `None` if the next tier decides.
     fn tier(&self, tier: &TierPolicies, query: &Query<'_>, steps: &mut Steps<'_>) -> Result<Option<Answer>, Missing> {
         let ids = match query.direction {
             Direction::Ingress => &tier.ingress,
@@ -381,7 +383,7 @@ impl Evaluator {
         let mut anything_enforced = false;
         for id in ids.iter().filter(|id| !query.is_replaced(id, ids)) {
             let staged = query.is_staged(id);
-            // A tier whose policies are all staged only previews, and so does its end.
+            // A tier with staged policies alone is not enforced, and neither is its end.
             anything_enforced |= !staged;
             if staged && steps.is_none() {
                 continue;
@@ -447,7 +449,7 @@ impl Evaluator {
 }
 
 impl State {
-    /// What the first rule that matches and decides says, and its place.
+    /// Returns the ruling of the first rule that matches and decides, and its index.
     fn ruling(
         &self,
         rules: &Rules,
@@ -474,7 +476,7 @@ impl State {
     }
 }
 
-/// The tiers of a layer of a host endpoint.
+/// Returns the tiers of a layer of a host endpoint.
 fn host_tiers(state: &HostEndpointState, layer: Layer) -> &[TierPolicies] {
     match layer {
         Layer::Normal => &state.tiers,

@@ -1,153 +1,153 @@
-//! The whole way to an answer.
+//! Explanation of an answer.
 
 use tortie_model::{IpSetId, PolicyId, ProfileName, RuleAction, TierName};
 
 use crate::answer::{Answer, Guard};
 
-/// An answer and all that was looked at before it.
+/// Answer with all evaluation steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
     /// The answer.
     pub answer: Answer,
-    /// What was looked at, in order. The last one decides.
+    /// The evaluation steps in order. The last one decides.
     pub steps: Vec<Step>,
 }
 
-/// One thing that was looked at.
+/// Evaluation step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Step {
     /// Failsafe ports.
     Failsafe {
-        /// Whether the packet is for one of them.
+        /// Whether the packet matches one of them.
         matched: bool,
     },
-    /// What holds for all workloads before their policies.
+    /// A check of all workloads before their policies.
     Guard {
-        /// Which.
+        /// The check.
         guard: Guard,
-        /// Whether it holds for the packet.
+        /// Whether the packet matches.
         matched: bool,
     },
     /// A policy.
     Policy {
         /// Its tier.
         tier: TierName,
-        /// Which.
+        /// The policy.
         policy: PolicyId,
-        /// Whether it is staged: then what it says has no consequences.
+        /// Whether it is staged, so that its ruling has no effect.
         staged: bool,
-        /// Its rules as far as they were looked at.
+        /// Its evaluated rules.
         rules: Vec<RuleStep>,
-        /// What it says.
+        /// Its ruling.
         ruling: Ruling,
     },
-    /// The end of a tier in which policies govern the packet.
+    /// The end of a tier with policies for the packet.
     EndOfTier {
         /// The tier.
         tier: TierName,
-        /// What its default action says.
+        /// The ruling of its default action.
         ruling: Ruling,
     },
     /// A profile.
     Profile {
-        /// Which.
+        /// The profile.
         profile: ProfileName,
-        /// Its rules as far as they were looked at.
+        /// Its evaluated rules.
         rules: Vec<RuleStep>,
-        /// What it says.
+        /// Its ruling.
         ruling: Ruling,
     },
     /// The end of all profiles, which denies.
     EndOfProfiles,
 }
 
-/// A rule that was looked at.
+/// Evaluated rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleStep {
-    /// Its place in the list of its direction, counted from 0.
+    /// Its index in the list of its direction, from 0.
     pub index: usize,
-    /// What it does with packets that it matches.
+    /// Its action on matching packets.
     pub action: RuleAction,
     /// Whether it matched.
     pub outcome: RuleOutcome,
 }
 
-/// Whether a rule matched.
+/// Result of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleOutcome {
-    /// It did. A rule that logs lets the following ones decide.
+    /// It matched. After a rule that logs, the following ones decide.
     Matched,
-    /// It did not, first for this reason.
+    /// It did not match; this is the first reason.
     Mismatch(Mismatch),
-    /// It is not enforced, since it would allow or log more than it says.
+    /// It is not enforced, because it would allow or log more than written.
     LeftOut(Unenforceable),
 }
 
-/// What a list of rules, or the end of a tier, says.
+/// Ruling of a list of rules, or of the end of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ruling {
-    /// Let it through.
+    /// Allow the packet.
     Allow,
-    /// Do not.
+    /// Deny the packet.
     Deny,
     /// The next tier, or profile, decides.
     Pass,
-    /// Nothing.
+    /// No rule decides.
     Silent,
 }
 
 /// An end of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum End {
-    /// Where it comes from.
+    /// The source.
     Source,
-    /// Where it goes to.
+    /// The destination.
     Destination,
 }
 
-/// Why a rule does not match.
+/// Reason for a mismatch of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mismatch {
     /// It is for the other family.
     Family,
-    /// It can match no packet: it excludes what it asks for.
+    /// It can match no packet, because it excludes its own match.
     Contradiction,
     /// It is for another protocol.
     Protocol,
     /// It excludes the protocol.
     ExcludedProtocol,
-    /// It asks for another ICMP type or code.
+    /// It requires another ICMP type or code.
     Icmp,
     /// It excludes the ICMP type or code.
     ExcludedIcmp,
     /// The address is in none of its networks.
     Net(End),
-    /// The address is in a network that it excludes.
+    /// The address is in an excluded network.
     ExcludedNet(End),
     /// The address is not in this set.
     Set(End, IpSetId),
-    /// The address is in this set.
+    /// The address is in this excluded set.
     ExcludedSet(End, IpSetId),
-    /// The port is none of those asked for, by number or by name.
+    /// The port is none of the required ones, by number or by name.
     Port(End),
-    /// The port is one of those excluded by number.
+    /// The port is excluded by number.
     ExcludedPort(End),
-    /// The address and port are in this set of named ports.
+    /// The address and port are in this excluded set of named ports.
     ExcludedNamedPort(End, IpSetId),
     /// The destination and its port are not in this set of a service's endpoints.
     Service(IpSetId),
 }
 
-/// A condition that cannot be enforced. A rule that has one is left out if it allows or logs; if it denies or passes it denies
-/// what its other conditions match.
+/// Condition that cannot be enforced. A rule with such a condition is left out if it allows or
+/// logs. If it denies or passes, it denies the packets that match its other conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unenforceable {
-    /// Nothing looks into HTTP.
+    /// HTTP is not inspected.
     Http,
-    /// There is no protocol 0.
+    /// Protocol 0 does not exist.
     ProtocolZero,
     /// An ICMP type needs protocol ICMP or `ICMPv6`.
     IcmpTypeWithoutProtocol,
@@ -155,8 +155,8 @@ pub enum Unenforceable {
     IcmpCodeWithoutType,
     /// Only TCP, UDP, UDP-Lite, DCCP and SCTP have ports.
     PortsWithoutProtocol,
-    /// The first port of a range is behind its last.
+    /// The first port of a range is greater than the last.
     EmptyPortRange,
-    /// The id of an IP set is no name.
+    /// The id of an IP set is not a valid name.
     IpSetId,
 }

@@ -1,28 +1,29 @@
-//! Ports that stay open whatever policy says.
+//! Ports that policy never closes.
 
 use tortie_model::{Cidr, Protocol};
 
 use crate::packet::Packet;
 
-/// A port that stays open whatever policy says.
+/// Port that policy never closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FailsafePort {
     /// The protocol.
     pub protocol: Protocol,
     /// The port.
     pub port: u16,
-    /// Only to or from this network; any if `None`.
+    /// The peers' network; `None` means any peer.
     pub net: Option<Cidr>,
 }
 
 impl FailsafePort {
-    /// Whether a packet to the host (`inbound`) or from it is for this port.
+    /// Reports whether a packet to the host (`inbound`) or from it is for this port.
     pub(crate) fn is_for(&self, inbound: bool, packet: &Packet) -> bool {
         let peer = if inbound { packet.source() } else { packet.destination() };
         self.accepts(packet.destination_port(), peer, packet)
     }
 
-    /// Whether a packet answers one for this port: from the host if `inbound` is not set.
+    /// Reports whether a packet is the answer to one for this port: from the host if `inbound` is
+    /// not set.
     pub(crate) fn is_answered_by(&self, inbound: bool, packet: &Packet) -> bool {
         let peer = if inbound { packet.source() } else { packet.destination() };
         self.accepts(packet.source_port(), peer, packet)

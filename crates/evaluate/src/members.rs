@@ -1,4 +1,4 @@
-//! The members of one IP set, to be found at once.
+//! Members of an IP set, with fast lookup.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use tortie_model::desired::{IpPortMember, Members};
 
 use crate::shared_map::SharedMap;
 
-/// The members of one IP set. Clones share them.
+/// Members of an IP set. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) enum MemberSet {
     Nets(NetSet),
@@ -25,7 +25,7 @@ impl MemberSet {
         set
     }
 
-    /// Whether both hold members of the same type as the set does.
+    /// Reports whether both hold members of the set's type.
     pub(crate) fn accepts(&self, added: &Members, removed: &Members) -> bool {
         match self {
             Self::Nets(_) => matches!((added, removed), (Members::Nets(_), Members::Nets(_))),
@@ -58,15 +58,15 @@ impl MemberSet {
     }
 }
 
-/// Networks, hashed by prefix length: to find one takes a look for each length in use.
+/// Networks, hashed by prefix length: a lookup takes one probe for each length in use.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NetSet {
     nets: SharedMap<Cidr, ()>,
-    /// Each length in use, told apart by family, and how many networks have it.
+    /// Lengths in use by family, each with its number of networks.
     lengths: SmallVec<[Length; 2]>,
 }
 
-/// The networks of one family and length.
+/// Networks of one family and length.
 #[derive(Debug, Clone, Copy)]
 struct Length {
     is_ipv4: bool,
@@ -104,7 +104,7 @@ impl NetSet {
         self.lengths.iter_mut().find(|length| length.is_ipv4 == is_ipv4 && length.bits == bits)
     }
 
-    /// Whether the address is in one of the networks.
+    /// Reports whether the address is in one of the networks.
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
         let of_family = self.lengths.iter().filter(|length| length.is_ipv4 == address.is_ipv4());
         of_family.filter_map(|length| Cidr::new(address, length.bits)).any(|net| self.nets.contains(&net.masked()))

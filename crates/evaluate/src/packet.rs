@@ -1,10 +1,10 @@
-//! A packet, as far as policy can tell packets apart.
+//! Packets, with the properties that policies match.
 
 use std::net::IpAddr;
 
 use tortie_model::{Family, Protocol};
 
-/// What follows the IP header.
+/// Payload of the IP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Payload {
     /// A transport with ports.
@@ -42,9 +42,9 @@ pub struct Packet {
     payload: Payload,
 }
 
-/// A packet cannot go from an address of one family to one of the other.
+/// Error of a packet whose addresses belong to different families.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{source_address} and {destination} are not of one family")]
+#[error("{source_address} and {destination} belong to different address families")]
 pub struct MixedFamilies {
     /// The source address.
     pub source_address: IpAddr,
@@ -53,7 +53,7 @@ pub struct MixedFamilies {
 }
 
 impl Packet {
-    /// A packet of the protocol with this number.
+    /// Returns a packet of the protocol with this number.
     ///
     /// # Errors
     /// If the addresses are not of one family.
@@ -65,7 +65,7 @@ impl Packet {
         }
     }
 
-    /// A packet of TCP.
+    /// Returns a TCP packet.
     ///
     /// # Errors
     /// If the addresses are not of one family.
@@ -73,7 +73,7 @@ impl Packet {
         Self::with_ports(Protocol::TCP, source, destination)
     }
 
-    /// A packet of UDP.
+    /// Returns a UDP packet.
     ///
     /// # Errors
     /// If the addresses are not of one family.
@@ -81,7 +81,7 @@ impl Packet {
         Self::with_ports(Protocol::UDP, source, destination)
     }
 
-    /// A packet of a protocol with ports.
+    /// Returns a packet of a protocol with ports.
     ///
     /// # Errors
     /// If the addresses are not of one family.
@@ -94,7 +94,7 @@ impl Packet {
         Self::new(source.0, destination.0, protocol.number(), payload)
     }
 
-    /// A message of ICMP, or of `ICMPv6` between IPv6 addresses.
+    /// Returns an ICMP message, which is `ICMPv6` between IPv6 addresses.
     ///
     /// # Errors
     /// If the addresses are not of one family.
@@ -103,37 +103,37 @@ impl Packet {
         Self::new(source, destination, protocol.number(), Payload::Icmp { icmp_type, code })
     }
 
-    /// The family of both addresses.
+    /// Returns the family of both addresses.
     #[must_use]
     pub fn family(&self) -> Family {
         if self.source.is_ipv4() { Family::V4 } else { Family::V6 }
     }
 
-    /// The source address.
+    /// Returns the source address.
     #[must_use]
     pub fn source(&self) -> IpAddr {
         self.source
     }
 
-    /// The destination address.
+    /// Returns the destination address.
     #[must_use]
     pub fn destination(&self) -> IpAddr {
         self.destination
     }
 
-    /// The number of the protocol.
+    /// Returns the protocol number.
     #[must_use]
     pub fn protocol(&self) -> u8 {
         self.protocol
     }
 
-    /// What follows the IP header.
+    /// Returns the payload.
     #[must_use]
     pub fn payload(&self) -> Payload {
         self.payload
     }
 
-    /// The source port, if there are ports.
+    /// Returns the source port, if there are ports.
     #[must_use]
     pub fn source_port(&self) -> Option<u16> {
         match self.payload {
@@ -142,7 +142,7 @@ impl Packet {
         }
     }
 
-    /// The destination port, if there are ports.
+    /// Returns the destination port, if there are ports.
     #[must_use]
     pub fn destination_port(&self) -> Option<u16> {
         match self.payload {

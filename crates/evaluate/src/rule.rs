@@ -1,4 +1,4 @@
-//! Does a rule match a packet?
+//! Match of a rule against a packet.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::members::MemberSet;
 use crate::packet::{Packet, Payload};
 use crate::state::State;
 
-/// Whether a rule applies to a packet, and what it then does.
+/// Result of a rule for a packet, and its effective action.
 pub(crate) struct Applied {
     pub(crate) action: RuleAction,
     pub(crate) outcome: RuleOutcome,
@@ -26,25 +26,26 @@ struct PacketEnd {
     port: Option<u16>,
 }
 
-/// One side of a rule: what it says itself, and the sets of its selectors and named ports.
+/// One side of a rule: its written match, and the IP sets of its selectors and named ports.
 struct RuleEnd<'a> {
     rule: &'a EntityMatch,
     sets: &'a [IpSetId],
     not_sets: &'a [IpSetId],
     named_ports: &'a [IpSetId],
     not_named_ports: &'a [IpSetId],
-    /// Of a service; all must hold address and port.
+    /// Sets of a service; all must contain address and port.
     service_sets: &'a [IpSetId],
 }
 
-/// Compares one rule with one packet. Conditions that cannot be enforced are noted and left out.
+/// Matcher of one rule against one packet. Conditions that cannot be enforced are recorded and
+/// skipped.
 struct Matcher<'a> {
     state: &'a State,
     packet: &'a Packet,
     unenforceable: Option<Unenforceable>,
 }
 
-/// The first condition that does not hold.
+/// The first mismatch.
 type Outcome = Result<Option<Mismatch>, Missing>;
 
 impl State {
@@ -58,7 +59,8 @@ impl State {
                 action @ (RuleAction::Unspecified | RuleAction::Allow | RuleAction::Log) => {
                     (action, RuleOutcome::LeftOut(condition))
                 }
-                // A pass that covers more than it says could let packets past the denials of its tier.
+                // A pass that covers more than written could let packets skip the denials of its
+                // tier.
                 RuleAction::Deny | RuleAction::NextTier => (RuleAction::Deny, RuleOutcome::Matched),
             },
         };
@@ -123,7 +125,8 @@ impl Matcher<'_> {
         self.unenforceable.get_or_insert(condition);
     }
 
-    /// The protocol that the rule asks for. One that it excludes says nothing new beside it.
+    /// Returns the protocol that the rule requires. A different excluded protocol has no effect
+    /// beside it.
     fn protocol(&mut self, rule: &Rule) -> Result<Option<Protocol>, Mismatch> {
         let mut nonzero = |given: Option<Protocol>| {
             if given.is_some_and(|given| given.number() == 0) {
@@ -214,7 +217,7 @@ impl Matcher<'_> {
         for id in rule.named_ports {
             match self.holds_port(id, at)? {
                 Some(held) => by_name |= held,
-                // Alternatives: without one of them, none may be asked for.
+                // Ports are alternatives: if one cannot be enforced, none is required.
                 None => are_enforced = false,
             }
         }
@@ -232,7 +235,7 @@ impl Matcher<'_> {
         Ok(None)
     }
 
-    /// Whether these ports can be asked for.
+    /// Reports whether a match on these ports can be enforced.
     fn are_enforced(
         &mut self,
         mut ports: impl Iterator<Item = (u16, u16)> + Clone,
@@ -253,7 +256,7 @@ impl Matcher<'_> {
         true
     }
 
-    /// Whether the address is in the set; `None` if there can be no such set.
+    /// Reports whether the address is in the set; `None` if no such set can exist.
     fn holds_address(&mut self, id: &IpSetId, address: IpAddr) -> Result<Option<bool>, Missing> {
         let Some(set) = self.state.set(id)? else {
             self.note(Unenforceable::IpSetId);
@@ -265,7 +268,7 @@ impl Matcher<'_> {
         }))
     }
 
-    /// Whether address, protocol and port are in the set; `None` if there can be no such set.
+    /// Reports whether address, protocol and port are in the set; `None` if no such set can exist.
     fn holds_port(&mut self, id: &IpSetId, at: PacketEnd) -> Result<Option<bool>, Missing> {
         let Some(set) = self.state.set(id)? else {
             self.note(Unenforceable::IpSetId);
@@ -281,7 +284,8 @@ impl Matcher<'_> {
     }
 }
 
-/// A list that holds only networks of the other family makes the rule one for that family, negated or not.
+/// Matches the networks. A list with only networks of the other family restricts the rule to that
+/// family, negated or not.
 fn nets(rule: &EntityMatch, at: PacketEnd) -> Option<Mismatch> {
     let of_family = |net: &&Cidr| net.address().is_ipv4() == at.address.is_ipv4();
     let not_nets = &rule.extras.not_nets;

@@ -1,4 +1,4 @@
-//! What verdicts depend on besides policies and endpoints.
+//! Parameters of verdicts besides policies and endpoints.
 
 use tortie_model::{Direction, Family, Protocol};
 
@@ -6,25 +6,26 @@ use crate::answer::{Guard, Layer};
 use crate::failsafe::FailsafePort;
 use crate::packet::Packet;
 
-/// What verdicts depend on besides policies and endpoints. Names in quotes are Felix's parameters.
+/// Parameters of verdicts besides policies and endpoints. Names in backquotes are Felix parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Connections to the host that no policy can cut, `FailsafeInboundHostPorts`.
+    /// Connections to the host that no policy can deny, `FailsafeInboundHostPorts`.
     pub failsafe_inbound: Vec<FailsafePort>,
-    /// Connections from the host that no policy can cut, `FailsafeOutboundHostPorts`.
+    /// Connections from the host that no policy can deny, `FailsafeOutboundHostPorts`.
     pub failsafe_outbound: Vec<FailsafePort>,
-    /// What becomes of packets from a workload to the host that its egress policy allows, `DefaultEndpointToHostAction`.
+    /// Action on packets from a workload to the host that its egress policy allows,
+    /// `DefaultEndpointToHostAction`.
     pub endpoint_to_host: EndpointToHost,
     /// The UDP port of VXLAN, `VXLANPort`.
     pub vxlan_port: u16,
-    /// Whether workloads may send VXLAN packets themselves, `AllowVXLANPacketsFromWorkloads`.
+    /// Whether workloads may send VXLAN packets, `AllowVXLANPacketsFromWorkloads`.
     pub vxlan_from_workloads: bool,
-    /// Whether workloads may send IP-in-IP packets themselves, `AllowIPIPPacketsFromWorkloads`.
+    /// Whether workloads may send IP-in-IP packets, `AllowIPIPPacketsFromWorkloads`.
     pub ipip_from_workloads: bool,
 }
 
 impl Default for Settings {
-    /// Felix's defaults, but for failsafe ports, of which there are none.
+    /// Returns Felix's defaults, but no failsafe ports.
     fn default() -> Self {
         Self {
             failsafe_inbound: Vec::new(),
@@ -38,8 +39,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The failsafe port that the packet is for. Before connection tracking also one that it answers. Not for
-    /// [`Layer::Forward`], to which failsafe ports mean nothing.
+    /// Returns the failsafe port that the packet is for, or before conntrack also one that it
+    /// answers. `None` for [`Layer::Forward`], which has no failsafe ports.
     #[must_use]
     pub fn failsafe(&self, layer: Layer, direction: Direction, packet: &Packet) -> Option<FailsafePort> {
         let inbound = direction == Direction::Ingress;
@@ -57,8 +58,9 @@ impl Settings {
         found.copied()
     }
 
-    /// What denies packets of workloads before their policies, in order, and whether it denies this one: tunnels could carry
-    /// anything past policy.
+    /// Returns the enabled checks of packets of workloads before their policies, in order, each
+    /// with whether it denies this packet. Without these checks, tunnels could carry any traffic
+    /// around policy.
     pub fn guards(&self, packet: &Packet) -> impl Iterator<Item = (Guard, bool)> + use<> {
         const IPIP: u8 = 4;
         let is_vxlan =
@@ -71,19 +73,20 @@ impl Settings {
     }
 }
 
-/// What becomes of packets from a workload to the host that its egress policy allows.
+/// Action on packets from a workload to the host that its egress policy allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EndpointToHost {
     /// They reach the host.
     Allow,
     /// They do not.
     Deny,
-    /// Other programs' rules decide.
+    /// Rules of other programs decide.
     Undecided,
 }
 
-/// Messages of `ICMPv6` that the host must receive to act as a router, whatever policy says: multicast listener query, report
-/// and done, router solicitation, neighbour solicitation and advertisement (RFC 2710, RFC 4861).
+/// Reports whether a packet is an `ICMPv6` message that the host must receive to act as a router,
+/// regardless of policy: multicast listener query, report and done, router solicitation, neighbour
+/// solicitation and advertisement (RFC 2710, RFC 4861).
 pub(crate) fn is_router_icmpv6(packet: &Packet) -> bool {
     let crate::Payload::Icmp { icmp_type, .. } = packet.payload() else { return false };
     packet.family() == Family::V6

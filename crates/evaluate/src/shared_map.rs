@@ -1,4 +1,4 @@
-//! A hash map whose clone is a handle.
+//! Hash map with cheap clones.
 
 use std::hash::Hash;
 use std::mem;
@@ -7,19 +7,21 @@ use std::sync::Arc;
 use ahash::RandomState;
 use hashbrown::HashTable;
 
-/// The most entries of a leaf.
+/// Largest number of entries of a leaf.
 const MOST: usize = 64;
-/// Children with so few entries together become one leaf.
+/// Children with at most this number of entries in total are joined to one leaf.
 const FEW: usize = 16;
-/// The bits of a hash that choose a child, on the way from the root. A leaf uses the others to find an entry.
+/// Bits of a hash that select the children on the way from the root. A leaf uses the others to find
+/// an entry.
 const CHOOSING: std::ops::Range<u32> = 20..56;
 const BITS: u32 = 4;
 const CHILDREN: usize = 1 << BITS;
 
-/// Entries by key.
+/// Map of entries by key.
 ///
-/// A clone shares all entries with its original. A change copies the nodes on its way from the root, as far as others share
-/// them: at most 64 entries, and 16 pointers at each level, however many entries and clones there are.
+/// A clone shares all entries. A change copies the nodes on its way from the root that are shared:
+/// at most 64 entries, and 16 pointers at each level, regardless of the number of entries and
+/// clones.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedMap<K, V> {
     root: Arc<Node<K, V>>,
@@ -78,7 +80,7 @@ impl<K: Clone + Eq + Hash, V: Clone> SharedMap<K, V> {
         }
     }
 
-    /// Puts a value in its place, and returns the former one.
+    /// Sets a value, and returns the former one.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         let hash = self.hasher.hash_one(&key);
         let before = Node::insert(&mut self.root, &self.hasher, (hash, CHOOSING.start), (key, value));
@@ -86,7 +88,7 @@ impl<K: Clone + Eq + Hash, V: Clone> SharedMap<K, V> {
         before
     }
 
-    /// Takes a value away, and gives it out.
+    /// Removes and returns a value.
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         // A key without a value copies no node.
         self.get(key)?;
@@ -134,7 +136,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Node<K, V> {
         }
     }
 
-    /// The number of entries, if it is a leaf.
+    /// Returns the number of entries of a leaf; `None` for a branch.
     fn leaf_len(&self) -> Option<usize> {
         match self {
             Self::Leaf(entries) => Some(entries.len()),
@@ -151,7 +153,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Node<K, V> {
         Self::Branch(Box::new(parts.map(|part| Arc::new(Self::Leaf(part)))))
     }
 
-    /// One leaf of all entries of leaves.
+    /// Returns one leaf with all entries of these leaves.
     fn joined(leaves: &[Arc<Self>; CHILDREN], hasher: &RandomState) -> Self {
         let mut all = HashTable::new();
         for leaf in leaves {

@@ -1,4 +1,4 @@
-//! What the node must enforce, replayed from messages.
+//! Desired state of the node, built from updates.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,28 +12,29 @@ use crate::answer::Missing;
 use crate::members::MemberSet;
 use crate::shared_map::SharedMap;
 
-/// Everything that was sent and not removed, as far as it bears on verdicts.
+/// Desired state, as far as verdicts depend on it.
 ///
-/// A clone is a handle, which stays as it is: it shares all parts with its original, and a change of one of them copies the changed
-/// parts. So evaluators on several threads can have one state, each at the moment of its choice.
+/// A clone is an immutable snapshot. It shares all parts; a later change of either copies the
+/// changed parts. So evaluators on several threads can use one state, each at the moment of its
+/// choice.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     pub(crate) sets: SharedMap<IpSetId, Arc<MemberSet>>,
     pub(crate) policies: SharedMap<PolicyId, Arc<Policy>>,
     pub(crate) profiles: SharedMap<ProfileName, Arc<Profile>>,
     pub(crate) workloads: SharedMap<WorkloadEndpointId, WorkloadEndpointState>,
-    /// A node has few.
+    /// A node has few of them.
     pub(crate) hosts: Arc<AHashMap<HostEndpointName, HostEndpointState>>,
     by_address: SharedMap<IpAddr, SmallVec<[WorkloadEndpointId; 1]>>,
     revision: u64,
     contradiction: Option<UpdateError>,
 }
 
-/// A change of members that the set cannot take.
+/// Change of members that does not fit the IP set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpdateError {
-    /// There is no such set.
+    /// The set does not exist.
     #[error("members of IP set {0} change, which does not exist")]
     NoSet(IpSetId),
     /// The set is of another type.
@@ -42,11 +43,11 @@ pub enum UpdateError {
 }
 
 impl State {
-    /// Takes over one message. Those that do not bear on verdicts are ignored.
+    /// Applies one update. Updates without effect on verdicts are ignored.
     ///
     /// # Errors
-    /// If the members of a set change that does not exist or is of another type. Only
-    /// [`State::contradiction`] is changed then.
+    /// If members change of an IP set that does not exist or is of another type. Only the revision
+    /// and [`State::contradiction`] change then.
     pub fn apply(&mut self, update: &DesiredUpdate) -> Result<(), UpdateError> {
         let mut fits = Ok(());
         match update {
@@ -74,13 +75,14 @@ impl State {
         fits
     }
 
-    /// The number of messages so far that bear on verdicts.
+    /// Returns the number of updates so far that affect verdicts.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The error of the first message that contradicted earlier ones. Such a state has no meaning.
+    /// Returns the error of the first update that contradicted earlier ones. Such a state has no
+    /// meaning.
     #[must_use]
     pub fn contradiction(&self) -> Option<&UpdateError> {
         self.contradiction.as_ref()
@@ -100,7 +102,7 @@ impl State {
             && by_address.is_empty()
     }
 
-    /// `None` for a set that cannot exist, since its id is no name.
+    /// Returns an IP set; `None` for a set that cannot exist because its id is not a valid name.
     pub(crate) fn set(&self, id: &IpSetId) -> Result<Option<&MemberSet>, Missing> {
         match self.sets.get(id) {
             Some(set) => Ok(Some(&**set)),
@@ -149,7 +151,7 @@ impl State {
     }
 }
 
-/// Whether a rule can name the set.
+/// Reports whether a rule can name the set.
 fn is_name(id: &IpSetId) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'#' | b'\\');
     !id.as_str().is_empty() && id.as_str().bytes().all(is_plain)

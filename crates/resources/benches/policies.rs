@@ -1,4 +1,4 @@
-//! Decoding policies that have their selectors in common.
+//! Decoding of policies with selectors in common.
 #![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
 
 use std::hint::black_box;
@@ -16,7 +16,7 @@ fn selector(n: usize) -> String {
     format!("app in {{'web-{n}', 'api-{n}'}} && env != 'test' && (has(team) || tier == 'shared-{n}')")
 }
 
-/// As the API server and etcd have it: what is selected, and three rules.
+/// Returns a policy in the form of the API server and etcd: a selector and three rules.
 fn v3(n: usize) -> String {
     let rule = |k: usize| format!(r#"{{"action": "Allow", "source": {{"selector": "{}"}}}}"#, selector(n + k));
     format!(
@@ -29,7 +29,7 @@ fn v3(n: usize) -> String {
     )
 }
 
-/// The same as Typha sends it and older datastores hold it.
+/// Returns the same policy in the form of Typha and older datastores.
 fn stored(n: usize) -> String {
     let rule = |k: usize| format!(r#"{{"action": "allow", "src_selector": "{}"}}"#, selector(n + k));
     format!(

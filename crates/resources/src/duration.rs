@@ -1,20 +1,20 @@
-//! Durations as Go writes them.
+//! Durations in Go notation.
 
 use std::time::Duration;
 
-/// The one form in which Go writes a duration: `15m0s`, `0s`, `1.5ms`.
+/// Formats a duration in Go's canonical notation: `15m0s`, `0s`, `1.5ms`.
 #[must_use]
 pub fn go_duration_text(duration: Duration) -> String {
     text(duration.as_secs_f64() * 1e9)
 }
 
-/// Reads a duration as Go does; `None` if it is none, or less than nothing.
+/// Reads a duration in Go notation; `None` if it is invalid or negative.
 #[must_use]
 pub fn go_duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(parse(text)? / 1e9).ok()
 }
 
-/// The nanoseconds of a duration such as `1m30s` or `250ms`.
+/// Returns the nanoseconds of a duration such as `1m30s` or `250ms`.
 pub(crate) fn parse(text: &str) -> Option<f64> {
     const UNITS: [(&str, f64); 8] =
         [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
@@ -41,7 +41,7 @@ pub(crate) fn parse(text: &str) -> Option<f64> {
     Some(sign * total)
 }
 
-/// The one form in which Go writes a number of nanoseconds: `1m30s`, `0s`, `1.5ms`.
+/// Formats nanoseconds in Go's canonical notation: `1m30s`, `0s`, `1.5ms`.
 pub(crate) fn text(nanoseconds: f64) -> String {
     if nanoseconds == 0.0 {
         return "0s".into();

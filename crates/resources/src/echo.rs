@@ -1,18 +1,19 @@
-//! Repetitions of users' texts in messages, without their length.
+//! Bounded repetitions of user input in messages.
 
 use std::borrow::Cow;
 
 /// The most characters of a text in backquotes.
 pub(crate) const ECHO: usize = 200;
 
-/// The most characters of a message; an echo with backquotes of its own escapes the other bound.
+/// The most characters of a message. It bounds an echo that contains backquotes, which escapes the
+/// other bound.
 const MESSAGE: usize = 2000;
 
-/// Bound of a word outside of quotes: kind, namespace and name of an object have room, characters.
+/// The most characters of a word outside of quotes; kind, namespace and name of an object fit.
 const WORD: usize = 400;
 
-/// Cuts each text in backquotes, by which messages repeat the input of users, after 200 characters, and the message after 2,000,
-/// with the length behind the cut.
+/// Cuts each text in backquotes, by which messages repeat the input of users, after 200 characters,
+/// and the message after 2,000, with the length behind the cut.
 ///
 /// ```
 /// let message = format!("`{}` is no port", "x".repeat(1000));
@@ -43,7 +44,7 @@ fn words_cut(text: &str) -> String {
         .collect()
 }
 
-/// The end of the first `limit` characters of a longer text.
+/// Returns the end of the first `limit` characters of a longer text.
 fn end(text: &str, limit: usize) -> Option<usize> {
     text.char_indices().nth(limit).map(|(end, _)| end)
 }

@@ -1,4 +1,4 @@
-//! The meaning of objects for Felix.
+//! Conversion of objects for Felix.
 
 use tortie_model::Interner;
 
@@ -6,7 +6,7 @@ use crate::object::{Contributions, Kind, Object};
 use crate::tree::Sink;
 use crate::{k8s, passthrough, v3};
 
-/// Objects of the model that a resource stands for; empty if Felix does not use it.
+/// Returns the objects of the model that a resource contributes; empty if Felix does not use it.
 pub(crate) fn contributions(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     match object.id.kind {
         Kind::NetworkPolicy
@@ -40,7 +40,7 @@ pub(crate) fn contributions(object: &Object<'_, '_>, labels: &mut Interner, sink
     }
 }
 
-/// A policy that denies the endpoints that an invalid one selects.
+/// Returns a policy that denies the endpoints selected by an invalid one.
 pub(crate) fn substitute(object: &Object<'_, '_>) -> Option<Contributions> {
     match object.id.kind {
         Kind::NetworkPolicy | Kind::GlobalNetworkPolicy => v3::substitute_policy(object),

@@ -1,4 +1,5 @@
-//! Kubernetes and Calico resources as people write them: decoding, validation with field paths, conversion to the model.
+//! Kubernetes and Calico resources in their user-visible form: decoding, validation with field
+//! paths, conversion to the model.
 //!
 //! Read a manifest:
 //!
@@ -22,7 +23,7 @@
 //! assert_eq!(first.to_string(), "spec.podSelektor: is not a known field; is `podSelector` meant?");
 //! ```
 //!
-//! Decode an object as the datastore has it:
+//! Decode an object in its stored form:
 //!
 //! ```
 //! use serde_json::json;

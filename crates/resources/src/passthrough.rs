@@ -1,7 +1,7 @@
-//! Objects that are passed on to Felix as Typha does (`SerializeValue` of `libcalico-go/lib/backend/model/keys.go`): blocks
-//! of addresses (IPAM), BGP peers, moves of virtual machines.
+//! Objects that are passed on to Felix in the form of Typha (`SerializeValue` of
+//! `libcalico-go/lib/backend/model/keys.go`): IPAM blocks, BGP peers, live migrations.
 //!
-//! An agent calculates routes from blocks, and from peers and moves what endpoints have to do with them.
+//! The agent calculates routes from blocks, and the relation of endpoints to peers and migrations.
 
 mod meaning;
 
@@ -16,7 +16,8 @@ use crate::object::{Contributions, Kind, Object, STORED_METADATA};
 use crate::scalar;
 use crate::tree::{Cursor, Map, Sink};
 
-/// A block in the form in which it is passed on, checked as far as a mistake in it would make Felix ignore it.
+/// Reads a block in its passed-on form, with checks of all fields whose errors would make Felix
+/// ignore it.
 pub(crate) fn block(cidr: Cidr, root: &Cursor<'_, '_>, map: Map<'_, '_>, sink: &mut Sink) -> IpamBlock {
     let facts = BlockFacts::read(map, sink);
     match map.field("cidr") {
@@ -31,12 +32,12 @@ pub(crate) fn block(cidr: Cidr, root: &Cursor<'_, '_>, map: Map<'_, '_>, sink: &
     facts.block(cidr, text_of(root))
 }
 
-/// A peer in the form in which it is passed on.
+/// Reads a peer in its passed-on form.
 pub(crate) fn bgp_peer(root: &Cursor<'_, '_>, map: Map<'_, '_>, sink: &mut Sink) -> BgpPeer {
     meaning::bgp_peer(map, text_of(root), sink)
 }
 
-/// A migration in the form in which it is passed on.
+/// Reads a migration in its passed-on form.
 pub(crate) fn live_migration(root: &Cursor<'_, '_>, map: Map<'_, '_>, sink: &mut Sink) -> LiveMigration {
     meaning::live_migration(map, text_of(root), sink)
 }
@@ -45,7 +46,8 @@ fn text_of(root: &Cursor<'_, '_>) -> Arc<str> {
     Json::from(root.content()).to_string().into()
 }
 
-/// Converts an `IPAMBlock` of the API server (`IPAMBlockV3toV1` of `libcalico-go/lib/backend/k8s/resources/ipam_block.go`).
+/// Converts an `IPAMBlock` of the API server (`IPAMBlockV3toV1` of
+/// `libcalico-go/lib/backend/k8s/resources/ipam_block.go`).
 pub(crate) fn ipam_block(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     let spec = object.required_spec(sink)?;
     let facts = BlockFacts::read(spec, sink);
@@ -71,7 +73,8 @@ pub(crate) fn ipam_block(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Con
     Some(vec![written_block(cidr, &facts, &block.into())])
 }
 
-/// Passes on a `BGPPeer` or a `LiveMigration` as it is written, but for what tells only of when it was.
+/// Passes on a `BGPPeer` or a `LiveMigration` as written, without metadata that changes with each
+/// write.
 pub(crate) fn resource(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     let spec = object.spec(sink);
     let name = Arc::clone(&object.id.name);
@@ -86,8 +89,9 @@ pub(crate) fn resource(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contr
     }])
 }
 
-/// Makes of a `VirtualMachineInstanceMigration` of `KubeVirt` the `LiveMigration` that it is for Felix, as long as the
-/// machine moves or has failed to (`libcalico-go/lib/backend/k8s/resources/livemigration.go`).
+/// Converts a `KubeVirt` `VirtualMachineInstanceMigration` to the `LiveMigration` that Felix uses,
+/// while the machine moves or if the move has failed
+/// (`libcalico-go/lib/backend/k8s/resources/livemigration.go`).
 pub(crate) fn virtual_machine_migration(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     const MOVING: [&str; 6] = ["Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running", "Failed"];
     let part = |name: &'static str, sink: &mut Sink| object.map.field(name).and_then(|part| part.map(sink));
@@ -97,7 +101,7 @@ pub(crate) fn virtual_machine_migration(object: &Object<'_, '_>, sink: &mut Sink
     if machine.is_empty() || uid.is_empty() || !MOVING.contains(&status.text_or_empty("phase", sink)) {
         return Some(Contributions::new());
     }
-    // It is quoted in a selector.
+    // The names are quoted in a selector.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
     if !machine.bytes().chain(uid.bytes()).all(is_plain) {
         object.root.warn(sink, format!("neither `{machine}` nor `{uid}` may have other characters than names have"));
@@ -130,7 +134,7 @@ pub(crate) fn virtual_machine_migration(object: &Object<'_, '_>, sink: &mut Sink
     Some(vec![Update::LiveMigration(name, Some(migration.into()))])
 }
 
-/// The metadata of an object, but for what is different each time that it is written.
+/// Returns the metadata of an object without the fields that change with each write.
 fn metadata(object: &Object<'_, '_>) -> Json {
     let written = object.map.field("metadata").map(|metadata| Json::from(metadata.content()));
     let Some(Json::Object(mut metadata)) = written else { return json!({}) };
@@ -149,7 +153,7 @@ fn metadata(object: &Object<'_, '_>) -> Json {
     metadata.into()
 }
 
-/// A resource as Felix reads it.
+/// Returns a resource in the form that Felix reads.
 fn written(kind: Kind, metadata: &Json, spec: &Json) -> Json {
     json!({"kind": kind.as_str(), "apiVersion": kind.api_version(), "metadata": metadata, "spec": spec})
 }

@@ -1,8 +1,9 @@
-//! Places in texts.
+//! Positions in texts.
 
 use std::fmt;
 
-/// A place in a text; lines and columns are counted from 1, columns in characters. 0:0 is nowhere in particular.
+/// Position in a text. Lines and columns are counted from 1, columns in characters; 0:0 means no
+/// position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Position {
     /// The line.
@@ -12,7 +13,7 @@ pub struct Position {
 }
 
 impl fmt::Display for Position {
-    /// `line:column`.
+    /// Writes `line:column`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.line, self.column)
     }

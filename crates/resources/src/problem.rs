@@ -1,11 +1,11 @@
-//! What is wrong with a document.
+//! Problems of a document.
 
 use std::fmt;
 
 use crate::Position;
 use crate::echo::{ECHO, cut, echoes_cut};
 
-/// How bad a [`FieldProblem`] is.
+/// Severity of a [`FieldProblem`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
     /// The object is used nevertheless.
@@ -15,7 +15,7 @@ pub enum Severity {
 }
 
 impl fmt::Display for Severity {
-    /// `warning` or `error`.
+    /// Writes `warning` or `error`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Warning => "warning",
@@ -24,40 +24,41 @@ impl fmt::Display for Severity {
     }
 }
 
-/// Something that is valid and that few people mean, told on demand ([`Options::lints`](crate::manifest::Options)).
+/// Valid but unusual input, reported on demand ([`Options::lints`](crate::manifest::Options)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Lint {
     /// A network has bits set behind its prefix, as `10.0.0.1/8`.
     HostBits,
-    /// An object of a kind that belongs to namespaces names none, and so belongs to `default`.
+    /// A namespaced object names no namespace, and so belongs to `default`.
     NamespaceOmitted,
-    /// A value looks like the placeholder of a template, as `{{ .Values.name }}` or `${NAME}`.
+    /// A value looks like a template placeholder, such as `{{ .Values.name }}` or `${NAME}`.
     Template,
-    /// The `apiVersion` is one that people should not write any more.
+    /// The `apiVersion` is deprecated for users.
     DeprecatedVersion,
 }
 
-/// Something wrong with one field of one object.
+/// Problem of one field of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FieldProblem {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// Where the field stands in its file.
+    /// Position of the field in its file.
     pub position: Position,
-    /// How many characters from there on it concerns; 0 if that is not known.
+    /// Number of affected characters from there; 0 if unknown.
     pub length: u32,
-    /// The path of the field, such as `spec.ingress[0].source.nets[1]`; empty for the object as a whole.
+    /// Path of the field, such as `spec.ingress[0].source.nets[1]`; empty for the object as a
+    /// whole.
     pub field: String,
-    /// What is wrong, worded to follow the path.
+    /// Description, worded to follow the path.
     pub what: String,
-    /// Which habit it is that a warning advises against, if it is one.
+    /// The lint, if the problem is one.
     pub lint: Option<Lint>,
 }
 
 impl FieldProblem {
-    /// What is wrong with the field of this path, which is empty for an object as a whole.
+    /// Returns a problem of the field at this path, which is empty for an object as a whole.
     pub fn new(severity: Severity, position: Position, field: impl Into<String>, what: impl Into<String>) -> Self {
         let what = echoes_cut(&what.into()).into_owned();
         let field = cut(&field.into(), ECHO).into_owned();
@@ -68,7 +69,7 @@ impl FieldProblem {
 impl std::error::Error for FieldProblem {}
 
 impl fmt::Display for FieldProblem {
-    /// `field: what`, or `what` alone for an object as a whole.
+    /// Writes `field: what`, or `what` alone for an object as a whole.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.field.is_empty() { f.write_str(&self.what) } else { write!(f, "{}: {}", self.field, self.what) }
     }

@@ -1,4 +1,4 @@
-//! Texts and numbers that stand for something, read with a reason where they do not.
+//! Typed texts and numbers, with an error for invalid ones.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tortie_selector::Selector;
 use crate::Lint;
 use crate::tree::{Content, Cursor, Map, Sink};
 
-/// A network or an address; host bits are kept.
+/// Reads a network or an address; host bits are kept.
 pub(crate) fn cidr(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Cidr> {
     match cursor.text(sink)?.parse() {
         Ok(cidr) => Some(cidr),
@@ -20,7 +20,7 @@ pub(crate) fn cidr(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Cidr> {
     }
 }
 
-/// The network of a peer; host bits mean nothing.
+/// Reads the network of a peer; host bits are dropped.
 pub(crate) fn net(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Cidr> {
     let written = cidr(cursor, sink)?;
     let net = written.masked();
@@ -48,7 +48,7 @@ pub(crate) fn address_of(family: Family, cursor: Cursor<'_, '_>, sink: &mut Sink
     None
 }
 
-/// Six octets in hexadecimal, separated by colons or hyphens.
+/// Reads a MAC address: six octets in hexadecimal, separated by colons or hyphens.
 pub(crate) fn mac(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Mac> {
     let text = cursor.text(sink)?;
     let mac = text.parse().ok();
@@ -58,16 +58,17 @@ pub(crate) fn mac(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Mac> {
     mac
 }
 
-/// How protocol names are spelt.
+/// Spelling of protocol names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spelling {
-    /// `tcp`, in the datastore.
+    /// `tcp`, as in the datastore.
     Lower,
-    /// `TCP`, `ICMPv6`, `UDPLite`, in resources; the lower-case spelling of older releases is understood as well.
+    /// `TCP`, `ICMPv6`, `UDPLite`, as in resources. The lower-case spelling of older releases is
+    /// accepted as well.
     Resource,
 }
 
-/// A protocol by name or by number from 1 to 255; digits in quotes are a number too.
+/// Reads a protocol by name or by number from 1 to 255; quoted digits are a number too.
 pub(crate) fn protocol(spelling: Spelling, cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Protocol> {
     let text = match cursor.content() {
         Content::Int(_) | Content::Float(_) => return cursor.int(1, 255, sink).map(Protocol::Number),
@@ -91,7 +92,7 @@ pub(crate) fn protocol(spelling: Spelling, cursor: Cursor<'_, '_>, sink: &mut Si
     name.map(Protocol::Named)
 }
 
-/// The protocol's name in resources.
+/// Returns the protocol's name in resources.
 pub(crate) fn resource_protocol_name(protocol: NamedProtocol) -> &'static str {
     match protocol {
         NamedProtocol::Tcp => "TCP",
@@ -103,7 +104,7 @@ pub(crate) fn resource_protocol_name(protocol: NamedProtocol) -> &'static str {
     }
 }
 
-/// A port by number, by range (`8000:8080`) or by name (`api/pkg/lib/numorstring/port.go`).
+/// Reads a port by number, by range (`8000:8080`) or by name (`api/pkg/lib/numorstring/port.go`).
 pub(crate) fn port_spec(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<PortSpec> {
     let text = match cursor.content() {
         Content::Int(_) | Content::Float(_) => return cursor.int(1, 65535, sink).map(PortSpec::single),
@@ -158,7 +159,7 @@ fn port_number(part: &str) -> Result<u16, PortError<'_>> {
     }
 }
 
-/// A DSCP value by number or by name (`api/pkg/lib/numorstring/dscp.go`).
+/// Reads a DSCP value by number or by name (`api/pkg/lib/numorstring/dscp.go`).
 pub(crate) fn dscp(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<u8> {
     if let Content::Text(text) = cursor.content() {
         let value = parse_dscp(text);
@@ -170,7 +171,7 @@ pub(crate) fn dscp(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<u8> {
     cursor.int(0, 63, sink)
 }
 
-/// A DSCP value, written by number or by name, as `46` or `EF`.
+/// Parses a DSCP value by number or by name, such as `46` or `EF`.
 #[must_use]
 pub fn parse_dscp(text: &str) -> Option<u8> {
     let name = text.trim().to_ascii_uppercase();
@@ -191,7 +192,7 @@ pub fn parse_dscp(text: &str) -> Option<u8> {
     }
 }
 
-/// Labels from pairs; `cursor` is blamed if they cannot be held.
+/// Interns labels from pairs; an error is reported at `cursor`.
 pub(crate) fn interned<K: AsRef<str>, V: AsRef<str>>(
     cursor: &Cursor<'_, '_>,
     pairs: impl IntoIterator<Item = (K, V)>,
@@ -204,7 +205,7 @@ pub(crate) fn interned<K: AsRef<str>, V: AsRef<str>>(
     })
 }
 
-/// A selector that parses.
+/// Reads a selector.
 pub(crate) fn selector(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Selector> {
     let text = cursor.text(sink)?;
     match sink.selectors.parse(text) {
@@ -216,19 +217,19 @@ pub(crate) fn selector(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Select
     }
 }
 
-/// A list of text, each item shared.
+/// Reads a list of text; each item is shared.
 pub(crate) fn shared_texts(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> Box<[Arc<str>]> {
     map.texts(name, sink).into_iter().map(Arc::from).collect()
 }
 
-/// A mapping of text to text, sorted.
+/// Reads a mapping of text to text, sorted.
 pub(crate) fn sorted_pairs(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> List<(Arc<str>, Arc<str>)> {
     let mut pairs = map.field(name).map(|field| field.text_map(sink)).unwrap_or_default();
     pairs.sort_unstable();
     pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
 }
 
-/// Text, or the text of a number or truth value.
+/// Reads a text, or the text of a number or boolean.
 pub(crate) fn plain_text(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<String> {
     match cursor.content() {
         Content::Bool(value) => Some(value.to_string()),

@@ -1,6 +1,6 @@
-//! Which names a misspelt one may stand for.
+//! Suggestions for misspelt names.
 
-/// The candidate that a misspelt name most likely stands for, if one is near enough.
+/// Returns the candidate that a misspelt name most likely stands for, if one is similar enough.
 #[must_use]
 pub fn closest<'c>(name: &str, candidates: &[&'c str]) -> Option<&'c str> {
     if name.len() > 40 {
@@ -10,13 +10,14 @@ pub fn closest<'c>(name: &str, candidates: &[&'c str]) -> Option<&'c str> {
     (distance <= 1 + name.len() / 4).then_some(best)
 }
 
-/// Asks, as the end of a message, whether the nearest of these is meant; nothing if none is near.
+/// Returns the end of a message that asks whether the most similar candidate is meant; empty if
+/// none is similar.
 #[must_use]
 pub fn is_meant(name: &str, candidates: &[&str]) -> String {
     closest(name, candidates).map(|near| format!("; is `{near}` meant?")).unwrap_or_default()
 }
 
-/// The names most like this one, however far they are, the nearest first; at most `count`.
+/// Returns at most `count` of the names, the most similar first, however different they are.
 #[must_use]
 pub fn nearest<'c>(name: &str, candidates: impl Iterator<Item = &'c str>, count: usize) -> Vec<&'c str> {
     let mut all: Vec<_> = candidates.map(|candidate| (distance(name, candidate), candidate)).collect();
@@ -24,7 +25,7 @@ pub fn nearest<'c>(name: &str, candidates: impl Iterator<Item = &'c str>, count:
     all.into_iter().take(count).map(|(_, candidate)| candidate).collect()
 }
 
-/// The number of single-letter edits between two names, letters of either case being the same.
+/// Returns the number of single-letter edits between two names, ignoring case.
 fn distance(a: &str, b: &str) -> usize {
     strsim::levenshtein(&a.to_ascii_lowercase(), &b.to_ascii_lowercase())
 }

@@ -1,4 +1,4 @@
-//! JSON written as YAML, such as people edit it.
+//! JSON written as YAML for users to edit.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::Position;
 use crate::tree::{SyntaxError, parse_yaml};
 
-/// The value as a YAML document, which [`manifest`](crate::manifest) reads as it was.
+/// Formats the value as a YAML document that [`manifest`](crate::manifest) reads unchanged.
 ///
 /// ```
 /// use serde_json::json;
@@ -23,7 +23,7 @@ pub fn to_yaml(value: &Value) -> String {
     text
 }
 
-/// The value that one YAML document is, which may be JSON.
+/// Parses one YAML document, which may be JSON.
 ///
 /// ```
 /// use serde_json::json;
@@ -38,14 +38,14 @@ pub fn to_yaml(value: &Value) -> String {
 pub fn from_yaml(text: &str) -> Result<Value, SyntaxError> {
     let wrong = |what: &str| SyntaxError { position: Position { line: 1, column: 1 }, what: what.to_owned() };
     let mut documents = parse_yaml(text);
-    let first = documents.next().ok_or_else(|| wrong("there is nothing in it"))??;
+    let first = documents.next().ok_or_else(|| wrong("the document is empty"))??;
     match documents.next() {
         None => Ok(Value::from(&first)),
         Some(_) => Err(wrong("there is more than one document")),
     }
 }
 
-/// Writes a value as lines of its own.
+/// Writes a value on separate lines.
 fn block(value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
@@ -56,7 +56,7 @@ fn block(value: &Value, indent: usize, out: &mut String) {
                 text(name, out);
                 out.push(':');
                 match value {
-                    // Lists stand below their names without being moved in.
+                    // Lists are not indented below their names.
                     Value::Array(items) if !items.is_empty() => {
                         out.push('\n');
                         pad(indent, out);
@@ -99,7 +99,7 @@ fn pad(indent: usize, out: &mut String) {
     out.extend(std::iter::repeat_n(' ', indent));
 }
 
-/// Writes a text, in quotes unless nobody could take it for anything else.
+/// Writes a text, in quotes unless it can only be read as text.
 fn text(text: &str, out: &mut String) {
     const WORDS: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
     let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -116,7 +116,7 @@ fn text(text: &str, out: &mut String) {
             '\\' => out.push_str("\\\\"),
             '\n' => out.push_str("\\n"),
             '\t' => out.push_str("\\t"),
-            // What is not printable, or ends a line, or has no place in the middle of a text.
+            // The character is not printable, ends a line, or is not allowed within a text.
             c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}') => {
                 let _ = write!(out, "\\u{:04x}", u32::from(c));
             }

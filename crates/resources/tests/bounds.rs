@@ -1,9 +1,10 @@
-//! Objects beyond a bound: the policy denies what it selects, and the error names the bound.
+//! Objects beyond a bound: the policy denies its selected endpoints, and the error names the bound.
 
 use tortie_model::{Interner, RuleAction, Update};
 use tortie_resources::manifest::{self, Format, Options, Outcome};
 
-/// Reads a policy that is beyond a bound. Returns the problems and the selector of the policy that denies in its place.
+/// Reads a policy beyond a bound. Returns the problems and the selector of the denying policy in
+/// its place.
 fn refused(text: &str) -> (Vec<String>, String) {
     let manifest = manifest::read(text, Format::Yaml, &Options::default(), &mut Interner::new());
     let [resource] = &manifest.resources[..] else { panic!("{} resources", manifest.resources.len()) };
@@ -47,7 +48,7 @@ fn a_selector_of_too_many_conditions() {
     assert!(problems[0].ends_with(": more than 10000 conditions and values"));
 }
 
-/// Each peer is a rule with all ports, so that the list of 20 KB stands for 90,000 ports.
+/// Each peer is a rule with all ports, so that the list of 20 KB expands to 90,000 ports.
 #[test]
 fn peers_times_ports() {
     let peers = vec!["{podSelector: {}}"; 300].join(",");

@@ -1,4 +1,4 @@
-//! What is encoded decodes to the same value, and says the same as what the original wrote.
+//! Encoded values decode to the same values, and have the same contents as Calico's encoding.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -113,12 +113,12 @@ fn original() -> impl Strategy<Value = OriginalMatch> {
 }
 
 fn selector_of_rule() -> impl Strategy<Value = Option<Selector>> {
-    // Empty text restricts nothing, which no selector does.
+    // Empty text restricts nothing, which no selector expresses.
     let written = selector().prop_filter("empty", |text| !text.is_empty());
     option::of(written.prop_map(|text| Selector::parse(&text).expect("valid")))
 }
 
-/// Any that parses: others are refused.
+/// Valid selectors; others are refused.
 fn selector() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("all()".to_owned()),
@@ -148,7 +148,7 @@ fn side() -> impl Strategy<Value = EntityMatch> {
         })
 }
 
-/// Without the ports that cannot be matched with the protocol.
+/// Removes the ports that do not match the protocol.
 fn with_ports_of(protocol: Option<Protocol>, mut side: EntityMatch) -> EntityMatch {
     for ports in [&mut side.ports, &mut side.extras.not_ports] {
         let keep = |port: &PortSpec| match protocol {
@@ -346,7 +346,7 @@ fn node() -> impl Strategy<Value = Node> {
     );
     let all = (option::of(bgp), boxed(address), tunnels, boxed(net()), labels(word()));
     all.prop_map(|(mut bgp, addresses, mut tunnels, pod_networks, labels)| {
-        // The address of IP-in-IP is one of the other fields of that section.
+        // The IP-in-IP address is one of the other fields of that section.
         match &mut bgp {
             Some(bgp) => bgp.has_other_fields |= tunnels.ipip.is_some(),
             None => tunnels.ipip = None,
@@ -524,7 +524,8 @@ fn lines() -> Vec<Line> {
     text.lines().map(|line| serde_json::from_str(line).expect("JSON lines")).collect()
 }
 
-/// What differs between what the original wrote and what is written here, as paths without names and indices.
+/// Collects the differences between Calico's encoding and this one, as paths without names and
+/// indices.
 fn compare(path: &str, theirs: &Json, ours: &Json, differences: &mut BTreeSet<String>) {
     match (theirs, ours) {
         (Json::Object(theirs), Json::Object(ours)) => {

@@ -1,4 +1,4 @@
-//! Inputs that fuzzing found, or that are worth keeping, replayed.
+//! Replay of inputs from fuzzing and other notable inputs.
 
 #[path = "../../../fuzz/checks/key_path.rs"]
 mod key_path;

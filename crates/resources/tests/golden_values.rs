@@ -1,4 +1,5 @@
-//! Every value that the original accepts decodes, and what it rejects is either rejected here or left to validation.
+//! Every value that Calico accepts decodes; a value that Calico rejects is rejected here, or left
+//! to validation.
 
 use serde::Deserialize;
 use tortie_model::Interner;

@@ -1,7 +1,8 @@
-//! Converted Kubernetes network policies mean what Kubernetes says they mean.
+//! Converted Kubernetes network policies have the meaning that Kubernetes documents.
 //!
-//! Clusters of a few namespaces, pods and policies are generated. Each connection is judged twice: by the rules of the
-//! Kubernetes documentation, applied to what was generated, and by the converted objects.
+//! The test generates clusters of a few namespaces, pods and policies. It evaluates each connection
+//! twice: by the rules of the Kubernetes documentation on the generated objects, and by the
+//! converted objects.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -28,7 +29,7 @@ struct Namespace {
 struct Pod {
     namespace: usize,
     labels: Labels,
-    /// The TCP port called `web`.
+    /// The TCP port named `web`.
     web: Option<u16>,
 }
 
@@ -116,7 +117,7 @@ impl LabelSelector {
     }
 }
 
-/// The judgement of the Kubernetes documentation.
+/// Evaluation by the Kubernetes documentation.
 impl Cluster {
     fn address(&self, end: Side) -> IpAddr {
         match end {
@@ -202,7 +203,7 @@ impl Cluster {
         let mut items = Vec::new();
         for (i, namespace) in self.namespaces.iter().enumerate() {
             let mut labels = json!(namespace.labels);
-            // As the API server labels every namespace.
+            // The API server sets this label on every namespace.
             labels["kubernetes.io/metadata.name"] = format!("n{i}").into();
             let metadata = json!({"name": format!("n{i}"), "labels": labels});
             items.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
@@ -342,7 +343,8 @@ proptest! {
         }
     }
 
-    /// What a datastore of Calico is told of Kubernetes means what Kubernetes itself would tell.
+    /// The resources for a separate Calico datastore have the same meaning as the Kubernetes
+    /// objects.
     #[test]
     fn conversion_to_resources_keeps_the_meaning(cluster in cluster()) {
         let mut interner = Interner::new();

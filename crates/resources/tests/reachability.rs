@@ -1,4 +1,5 @@
-//! Recorded Kubernetes policy cases: the converted objects give the reachability that others have measured.
+//! Recorded Kubernetes policy cases: the converted objects yield the reachability that other
+//! projects have measured.
 
 use std::collections::BTreeMap;
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! What is kept of a resource is what the original keeps of it.
+//! The stored form of a resource equals Calico's.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -8,11 +8,11 @@ use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision, key_of
 
 #[derive(Deserialize)]
 struct Line {
-    /// As somebody writes it in a file.
+    /// The resource as a user writes it.
     written: Value,
-    /// Where the original keeps it.
+    /// The path in Calico.
     path: String,
-    /// What the original keeps.
+    /// The stored form in Calico.
     stored: Value,
 }
 
@@ -21,7 +21,8 @@ fn lines() -> Vec<Line> {
     text.lines().map(|line| serde_json::from_str(line).expect("JSON lines")).collect()
 }
 
-/// What is kept, as text with sorted fields: unlike JSON numbers, their texts must be the same.
+/// Returns the stored form as text with sorted fields: unlike JSON numbers, their texts must be
+/// equal.
 fn sorted(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
@@ -42,7 +43,7 @@ fn as_the_original_keeps_it() {
         let key = key_of(&written, "default").expect("a key");
         assert_eq!(key.path(), path);
         assert_eq!(ResourceKey::from_path(&path).as_ref(), Some(&key));
-        // Given by the datastore that creates it.
+        // The datastore sets these at creation.
         for given in ["uid", "creationTimestamp"] {
             assert!(stored["metadata"].as_object_mut().expect("metadata").shift_remove(given).is_some(), "{path}");
         }
@@ -74,7 +75,7 @@ fn every_kind_is_there() {
     }
 }
 
-/// Defaults and forms of the original are no surprise to who reads them.
+/// Calico's defaults and canonical forms are valid input for the readers.
 #[test]
 fn what_is_kept_is_understood() {
     let block_source = BlockSource::IpamBlocks;
@@ -86,7 +87,7 @@ fn what_is_kept_is_understood() {
         let Some(kind) = key.kind().understood() else { continue };
         for object in [written, stored] {
             let resource = read_object(&object.to_string(), kind, &options, labels).expect("JSON");
-            // Nothing looks into HTTP, and IP-in-IP is announced as untested.
+            // HTTP matches are not enforced, and IP-in-IP is announced as untested.
             let known = [HttpMatch::NOT_ENFORCED, "has no effect: ", "is done as Felix does it"];
             let is_known = |what: &str| known.iter().any(|known| what.starts_with(known));
             let problems = resource.problems.iter().find(|problem| !is_known(&problem.what));

@@ -1,4 +1,4 @@
-//! The picture for Graphviz.
+//! Graphviz output of the picture.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use crate::map::names::Group;
 use crate::map::picture::Map;
 use crate::map::svg::Describe;
 
-/// A quoted string: whatever it holds, it ends where it should.
+/// Returns a quoted string with escapes, so that no content can end it early.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for character in text.chars() {
@@ -25,7 +25,8 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// The picture as a graph in Graphviz's language. What decides about an edge is its tooltip. Writing to a string cannot fail.
+/// Returns the picture as a Graphviz graph. The tooltip of an edge has its deciding rules. Writing
+/// to a string cannot fail.
 #[must_use]
 pub fn dot(map: &Map, describe: &Describe<'_>) -> String {
     let mut out = String::from(
@@ -35,7 +36,7 @@ pub fn dot(map: &Map, describe: &Describe<'_>) -> String {
     for (number, group) in map.groups.iter().enumerate() {
         let style = if *group == Group::Networks { "dashed" } else { "solid" };
         let _ = writeln!(out, "  subgraph cluster{number} {{\n    label={}; style={style};", quoted(&group.title()));
-        // Where edges of the whole group are attached.
+        // Edges of the whole group are attached to this point.
         let is_used = map.edges.iter().any(|edge| [edge.from, edge.to].contains(&Anchor::Group(number)));
         if is_used {
             let _ = writeln!(out, "    group{number} [label=\"*\", shape=circle, width=0.3];");

@@ -1,6 +1,8 @@
-//! The edges of a picture: what passes between nodes, where not both ends let it through whoever their peer is.
+//! Edges of a picture: packets that pass between nodes, unless both ends allow them regardless of
+//! the peer.
 //!
-//! An edge from all nodes of a group is one from the group, and likewise to a group, and from all pods.
+//! Edges from all nodes of a group are one edge from the group. The same holds for edges to a
+//! group, and from all pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,61 +15,64 @@ use tortie_model::{Direction, TierName};
 use crate::map::labels::{Part, label_of, parts};
 use crate::map::nodes::{Access, Node};
 
-/// How many edges from and to everybody are drawn; with more, nodes alone tell.
+/// Largest number of drawn edges from and to any peer; with more, only the nodes show these
+/// packets.
 const EVERYBODY: usize = 60;
 
-/// Where an edge begins or ends.
+/// End of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(clippy::exhaustive_enums, reason = "there are no others")]
 pub enum Anchor {
-    /// At everybody: what the other end lets through, whoever the peer is. The peer may have policies of its own.
+    /// Any peer: the packets that the other end allows regardless of the peer. The policies of the
+    /// peer itself do not count.
     Everybody,
-    /// At all workloads.
+    /// All workloads.
     AllPods,
-    /// At all nodes of a group, by its place.
+    /// All nodes of a group, by its index.
     Group(usize),
-    /// At a node, by its place.
+    /// A node, by its index.
     Node(usize),
 }
 
-/// What lets packets of an edge through.
+/// Rule or other reason that allows packets of an edge.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Decider {
     /// The end: the source's egress or the destination's ingress.
     pub direction: Direction,
-    /// What decides there.
+    /// The deciding rule or reason there.
     pub by: DecidedBy,
 }
 
-/// Packets that pass. A workload that is at both ends has no part in it with itself.
+/// Packets that pass. Those of a workload with itself are not included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Edge {
-    /// Where they come from.
+    /// The source.
     pub from: Anchor,
-    /// Where they go.
+    /// The destination.
     pub to: Anchor,
-    /// Which packets: `tcp 80,443; udp 53`, `all`.
+    /// The packets: `tcp 80,443; udp 53`, `all`.
     pub label: String,
-    /// Whether they pass between some members of folded nodes only.
+    /// True if they pass only between some members of folded nodes.
     pub is_part: bool,
-    /// The tiers whose rules let them through at one of the ends: places in [`Map::tiers`](crate::map::Map::tiers), ascending.
+    /// The tiers whose rules allow them at one of the ends: indexes into
+    /// [`Map::tiers`](crate::map::Map::tiers), ascending.
     pub tiers: Vec<usize>,
-    /// What lets them through.
+    /// The rules and other reasons that allow them.
     pub deciders: Vec<Decider>,
 }
 
-/// What passes between two parties.
+/// Packets that pass between two parties.
 #[derive(Clone, Debug)]
 struct Pair {
     parts: Arc<[Part]>,
-    /// What lets packets through at both ends.
+    /// Rulings of both ends that allow these packets.
     rulings: Arc<[(Direction, Ruling)]>,
 }
 
 impl Pair {
-    /// What lets packets of some parts through.
+    /// Returns the deciders that allow packets of some parts.
     fn deciders(&self, parts: &[Part]) -> impl Iterator<Item = Decider> {
         let is_about = |ruling: &Ruling| parts.iter().any(|part| part.is_in(&ruling.traffic, ruling.source_ports));
         let rulings = self.rulings.iter().filter(move |(_, ruling)| is_about(ruling));
@@ -75,10 +80,10 @@ impl Pair {
     }
 }
 
-/// What is known of pairs of ends.
+/// Cache of the packets between pairs of ends.
 pub(crate) struct Pairs {
     tiers: AHashMap<TierName, usize>,
-    /// `None` if nothing passes.
+    /// `None` if no packets pass.
     known: AHashMap<[Option<RulingsId>; 2], Option<Pair>>,
 }
 
@@ -126,7 +131,7 @@ fn lets_through(ruling: &Ruling, passing: &[Passing]) -> bool {
         })
 }
 
-/// All edges, and which nodes are to be shown.
+/// Returns all edges, and for each node whether it is shown.
 #[expect(clippy::indexing_slicing, reason = "edges are between nodes that are numbered by their places")]
 pub(crate) fn edges(
     nodes: &[Node],
@@ -135,7 +140,7 @@ pub(crate) fn edges(
     pairs: &mut Pairs,
     whole: bool,
 ) -> (Vec<Edge>, Vec<bool>) {
-    // The sources of each part, by destination; and whether it is of some members only.
+    // The sources of each part, by destination and by whether it holds for some members only.
     let mut found: BTreeMap<(usize, bool, Part), Vec<usize>> = BTreeMap::new();
     for (from, source) in nodes.iter().enumerate() {
         for (to, destination) in nodes.iter().enumerate() {
@@ -151,7 +156,7 @@ pub(crate) fn edges(
             }
         }
     }
-    // Parts that come from the same nodes are one edge.
+    // Parts with the same sources are one edge.
     let mut by_sources: BTreeMap<(usize, bool, Vec<usize>), Vec<Part>> = BTreeMap::new();
     for ((to, is_part, part), sources) in found {
         by_sources.entry((to, is_part, sources)).or_default().push(part);
@@ -204,7 +209,7 @@ pub(crate) fn edges(
     (edges, shown)
 }
 
-/// Those of nodes that let something but not everything through, whoever their peer is.
+/// Returns the edges of nodes that allow some packets, but not all, regardless of the peer.
 fn with_everybody(nodes: &[Node], shown: &[bool], reachability: &mut Reachability<'_>, pairs: &mut Pairs) -> Vec<Edge> {
     let mut edges = Vec::new();
     for ((number, node), _) in nodes.iter().enumerate().zip(shown).filter(|(_, shown)| **shown) {
@@ -237,7 +242,7 @@ fn add(all: &mut Vec<Decider>, deciders: impl Iterator<Item = Decider>) {
     }
 }
 
-/// What the ends say of all parties of two nodes, each once.
+/// Returns the rulings of both ends for all parties of two nodes, without duplicates.
 fn ends(source: &Node, destination: &Node, reachability: &Reachability<'_>) -> Vec<[Option<RulingsId>; 2]> {
     let mut ends: Vec<[Option<RulingsId>; 2]> = Vec::new();
     for from in &source.parties {
@@ -254,7 +259,8 @@ fn ends(source: &Node, destination: &Node, reachability: &Reachability<'_>) -> V
     ends
 }
 
-/// What passes between two nodes, and whether it does so for some of their members only.
+/// Returns the packets that pass between two nodes, each with whether it holds for some of their
+/// members only.
 fn between(
     source: &Node,
     destination: &Node,
@@ -275,13 +281,13 @@ fn between(
     times.into_iter().map(|(part, times)| (part, times < ends.len())).collect()
 }
 
-/// The nodes of each group. Nodes and groups are numbered by their places.
+/// Nodes of each group. Nodes and groups are numbered by their indexes.
 struct Covers<'a> {
     nodes: &'a [Node],
-    /// The number of nodes of each group.
+    /// Number of nodes of each group.
     sizes: Vec<usize>,
     pods: usize,
-    /// The number of groups of workloads.
+    /// Number of groups of workloads.
     namespaces: usize,
 }
 
@@ -308,7 +314,8 @@ impl<'a> Covers<'a> {
         }
     }
 
-    /// All sources with those destinations that are at the end of an edge.
+    /// Returns all pairs of a source at one end of an edge and one of the destinations at the
+    /// other.
     fn pairs(&self, from: Anchor, to: Anchor, destinations: &[usize]) -> impl Iterator<Item = (&'a Node, &'a Node)> {
         let sources = self.nodes.iter().enumerate().filter(move |(number, node)| self.is_at(from, *number, node));
         let destinations = destinations.iter().map(|number| (*number, &self.nodes[*number]));
@@ -320,7 +327,8 @@ impl<'a> Covers<'a> {
         })
     }
 
-    /// Few anchors that are these nodes, which are ascending. One may be missing that is at the other end.
+    /// Returns few anchors that cover these nodes, which are sorted. The node at the other end may
+    /// be missing.
     fn of(&self, numbers: &[usize], itself: Option<usize>) -> Vec<Anchor> {
         let missing = itself.filter(|itself| numbers.binary_search(itself).is_err());
         let missing = missing.map(|itself| &self.nodes[itself]).filter(|node| node.members.len() < 2);

@@ -1,8 +1,9 @@
-//! Text inside markup.
+//! Escaped text in markup.
 
 use std::fmt::{self, Write as _};
 
-/// Text as it may stand in a document of XML or HTML, in attributes as well. What XML cannot hold becomes U+FFFD.
+/// Text escaped for an XML or HTML document, also for attributes. Characters that XML does not
+/// allow become U+FFFD.
 ///
 /// ```
 /// let text = tortie_analysis::map::Escaped("</td><script>\"'&\u{7}").to_string();

@@ -1,29 +1,29 @@
-//! Kinds of packets in few words, for edges of a picture.
+//! Short labels of packets for the edges of a picture.
 
 use tortie_classes::{Details, Passing, Traffic};
 
-/// How many ports of a protocol are given before the rest is only counted.
+/// Number of listed ports of a protocol; further ones are only counted.
 const PORTS: usize = 6;
 
-/// The first and last of the ports that packets come from; all if `None`.
+/// First and last source port; `None` means all.
 type SourcePorts = Option<(u16, u16)>;
 
-/// Of all protocols there are more.
+/// A set of all protocols has more than this number.
 const FEW_PROTOCOLS: usize = 10;
-/// How many stretches of ports may be told apart between two nodes.
+/// Largest number of distinguished port ranges between two nodes.
 const PARTS: usize = 64;
 
-/// A kind of packets that is not divided any more.
+/// Packets that are not divided further.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Part {
-    /// What has no short list: `all`, `all but tcp 25`.
+    /// Packets without a short list: `all`, `all but tcp 25`.
     Text(String),
-    /// A protocol, or one stretch of its ports or messages.
+    /// A protocol, or one range of its ports or messages.
     Listed { source_ports: SourcePorts, protocol: u8, details: Details },
 }
 
 impl Part {
-    /// Whether packets of it may be among others.
+    /// Reports whether some of its packets may be among this traffic.
     pub(crate) fn is_in(&self, traffic: &Traffic, from: Option<(u16, u16)>) -> bool {
         let Self::Listed { source_ports, protocol, details } = self else { return true };
         let ports = |ports: Option<(u16, u16)>| ports.unwrap_or((0, u16::MAX));
@@ -34,7 +34,7 @@ impl Part {
     }
 }
 
-/// What passes, divided as far as it can be.
+/// Returns the passing packets, divided as far as possible.
 pub(crate) fn parts(passing: &[Passing], unrestricted: &Traffic) -> Vec<Part> {
     let mut parts = Vec::new();
     for kind in passing {
@@ -64,7 +64,7 @@ pub(crate) fn parts(passing: &[Passing], unrestricted: &Traffic) -> Vec<Part> {
     parts
 }
 
-/// The label of some parts, in order.
+/// Returns the label of some parts, in order.
 pub(crate) fn label_of(parts: &[Part]) -> String {
     let mut words: Vec<String> = Vec::new();
     let mut together: Vec<(SourcePorts, u8, Details)> = Vec::new();
@@ -93,7 +93,8 @@ pub(crate) fn label_of(parts: &[Part]) -> String {
     words.join("; ")
 }
 
-/// `tcp 80,443; udp 53`, `all`, `all but tcp 25`; empty if nothing passes. What never leaves pods counts as passing.
+/// Returns `tcp 80,443; udp 53`, `all` or `all but tcp 25`; empty if no packets pass. Packets that
+/// never leave pods count as passing.
 pub(crate) fn label(passing: &[Passing], unrestricted: &Traffic, few: bool) -> String {
     let parts: Vec<String> = passing
         .iter()
@@ -109,14 +110,14 @@ fn from_ports(ports: Option<(u16, u16)>) -> String {
     ports.map(|(first, last)| format!(" from ports {first}-{last}")).unwrap_or_default()
 }
 
-/// Whether all passes that ever leaves pods, of what is asked about.
+/// Reports whether all packets in question pass that ever leave pods.
 pub(crate) fn is_everything(passing: &[Passing], unrestricted: &Traffic) -> bool {
     let is_whole =
         |kind: &Passing| kind.source_ports.is_none() && missing(&kind.traffic, unrestricted).next().is_none();
     passing.iter().any(is_whole)
 }
 
-/// What is not in the set, but for what never leaves pods.
+/// Returns the packets outside the set, except those that never leave pods.
 fn missing<'a>(traffic: &'a Traffic, unrestricted: &'a Traffic) -> impl Iterator<Item = (u8, Details)> + 'a {
     traffic.missing().filter_map(|(protocol, details)| {
         let never = unrestricted.missing().find(|(of, _)| *of == protocol).map(|(_, details)| details);
@@ -124,7 +125,7 @@ fn missing<'a>(traffic: &'a Traffic, unrestricted: &'a Traffic) -> impl Iterator
     })
 }
 
-/// Packets in words: all, maybe but for some, or a list.
+/// Packets as text: all, possibly with exceptions, or a list.
 enum Words {
     All(String),
     Listed(String),
@@ -133,7 +134,7 @@ enum Words {
 fn traffic(traffic: &Traffic, unrestricted: &Traffic, few: bool) -> Words {
     let missing: Vec<String> =
         missing(traffic, unrestricted).filter_map(|(protocol, details)| part(protocol, &details, few)).collect();
-    // With few protocols, some ports alone are asked about, which are named.
+    // With few protocols, the question is limited to some ports, which are listed.
     if missing.is_empty() && unrestricted.protocols().count() > FEW_PROTOCOLS {
         return Words::All("all".to_owned());
     }
@@ -146,7 +147,7 @@ fn traffic(traffic: &Traffic, unrestricted: &Traffic, few: bool) -> Words {
     }
 }
 
-/// Packets but for those that never leave pods.
+/// Returns the packets except those that never leave pods.
 fn without(details: &Details, never: Option<&Details>) -> Option<Details> {
     match (details, never) {
         (_, Some(Details::All)) => None,

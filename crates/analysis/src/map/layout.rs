@@ -1,7 +1,7 @@
-//! Where everything of a picture is: groups in columns along what passes between them, and nodes likewise in their group.
+//! Layout of a picture: groups in columns along their edges, and nodes likewise within their group.
 //!
-//! Nothing is random and nothing is searched for long: columns are found by following edges, and each column is put in order by
-//! what its neighbours are next to.
+//! The layout is deterministic and needs no long search: columns follow the edges, and each column
+//! is sorted by the positions of its neighbours.
 
 mod columns;
 mod curves;
@@ -15,25 +15,25 @@ use columns::{Arrow, in_columns};
 pub(crate) use curves::LABELLED;
 use curves::curves;
 
-/// The height of a node.
+/// Height of a node.
 const NODE: f64 = 58.0;
-/// Between nodes of a column.
+/// Gap between the nodes of a column.
 const NODE_GAP: f64 = 16.0;
-/// Around the nodes of a group, and above them for its name.
+/// Padding around the nodes of a group, and space above them for its name.
 const PADDING: f64 = 16.0;
 const NAME: f64 = 26.0;
 const GROUP_GAP: f64 = 30.0;
-/// The width of a letter of titles and of labels.
+/// Width of a letter of titles and of labels.
 const TITLE_LETTER: f64 = 7.6;
 const LETTER: f64 = 6.3;
 
-/// A rectangle: its upper left corner and its size.
+/// Rectangle by its upper left corner and its size.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[allow(clippy::exhaustive_structs, reason = "a rectangle has nothing else")]
 pub struct Rect {
-    /// From the left, in pixels.
+    /// Distance from the left, in pixels.
     pub x: f64,
-    /// From above.
+    /// Distance from the top.
     pub y: f64,
     /// The width.
     pub width: f64,
@@ -66,13 +66,13 @@ impl Rect {
 /// A line with its label.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Curve {
-    /// Beginning, two points of control, end.
+    /// Start, two control points, end.
     pub(crate) points: [(f64, f64); 4],
     /// The middle of the label.
     pub(crate) label: (f64, f64),
 }
 
-/// Who stands for many: those from whom packets come, and those to whom they go.
+/// Symbol for many peers: all sources or all destinations of some packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Crowd {
     FromEverybody,
@@ -81,13 +81,13 @@ pub(crate) enum Crowd {
     ToEverybody,
 }
 
-/// Where everything of a [`Map`] is.
+/// Positions of all parts of a [`Map`].
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Layout {
-    /// The width of all.
+    /// Width of the picture.
     pub width: f64,
-    /// The height of all.
+    /// Height of the picture.
     pub height: f64,
     /// The nodes, in order.
     pub nodes: Vec<Rect>,
@@ -97,7 +97,7 @@ pub struct Layout {
     pub(crate) curves: Vec<Curve>,
 }
 
-/// The place of an end of an edge in a picture.
+/// Symbol at an end of an edge.
 pub(crate) enum Site {
     Node(usize),
     Group(usize),
@@ -134,7 +134,7 @@ impl Crowd {
     }
 }
 
-/// What is written below the title of a node.
+/// Returns the text below the title of a node.
 pub(crate) fn access(node: &Node) -> String {
     let word = |access: &Access| match access {
         Access::Everything => "all".to_owned(),
@@ -149,7 +149,7 @@ pub(crate) fn access(node: &Node) -> String {
     format!("in: {} · out: {}", word(&node.ingress), word(&node.egress))
 }
 
-/// A text with at most so many letters, of which there must be one.
+/// Returns a text with at most this number of letters, which must be at least one.
 pub(crate) fn short(text: &str, letters: usize) -> String {
     if text.chars().count() <= letters {
         return text.to_owned();
@@ -167,7 +167,7 @@ fn size(node: &Node) -> Rect {
     Rect { width, height: if node.is_networks() { NODE - 14.0 } else { NODE }, ..Rect::default() }
 }
 
-/// Finds a place for everything.
+/// Lays out a picture.
 #[must_use]
 #[expect(
     clippy::indexing_slicing,
@@ -177,7 +177,7 @@ pub fn layout(map: &Map) -> Layout {
     let mut layout = Layout::default();
     let (insides, sizes): (Vec<_>, Vec<_>) =
         (0..map.groups.len()).map(|group| inside(map, group)).map(|inside| (inside.0, inside.1)).unzip();
-    // Groups, and after them crowds.
+    // Blocks are the groups, followed by the crowds.
     let mut blocks: Vec<Rect> = sizes;
     let mut crowds: BTreeMap<Crowd, usize> = BTreeMap::new();
     for edge in &map.edges {
@@ -220,7 +220,7 @@ pub fn layout(map: &Map) -> Layout {
     layout
 }
 
-/// The nodes of a group within it, and how large it is.
+/// Returns the positions of the nodes within their group, and its size.
 #[expect(clippy::indexing_slicing, reason = "groups are numbered by their places")]
 fn inside(map: &Map, group: usize) -> (Vec<(usize, Rect)>, Rect) {
     let nodes = map.nodes.iter().enumerate().filter(|(_, node)| node.group == group);

@@ -1,4 +1,4 @@
-//! What groups of pods and networks are called.
+//! Titles of groups of pods and networks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,21 +7,22 @@ use ahash::AHashMap;
 use tortie_model::{Cidr, Labels, Profile, ProfileName, Update, Valid, WorkloadEndpoint};
 use tortie_selector::Selector;
 
-/// How many names are in a title.
+/// Number of names in a title.
 const IN_TITLE: usize = 2;
 
-/// What nodes are together in.
+/// Group of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(clippy::exhaustive_enums, reason = "there are no others")]
 pub enum Group {
-    /// What is not a workload.
+    /// All peers other than workloads.
     Networks,
-    /// Workloads of a namespace; those of other orchestrators, whose names have none, are in the one without a name.
+    /// Workloads of a namespace. Workloads of other orchestrators, whose names have no namespace,
+    /// are in the group with an empty name.
     Namespace(Arc<str>),
 }
 
 impl Group {
-    /// What it is called.
+    /// Returns its title.
     #[must_use]
     pub fn title(&self) -> String {
         match self {
@@ -32,7 +33,7 @@ impl Group {
     }
 }
 
-/// What is known of a workload.
+/// Properties of a workload.
 #[derive(Debug)]
 struct Known {
     owner: Option<Arc<str>>,
@@ -40,14 +41,14 @@ struct Known {
     is_wanted: bool,
 }
 
-/// Names of all that there is.
+/// Names of all workloads and networks.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     workloads: AHashMap<Arc<str>, Known>,
     networks: AHashMap<Cidr, String>,
 }
 
-/// The labels that tell best what a pod is.
+/// Labels that describe a pod best, in order of preference.
 const TELLING: [&str; 6] = ["app.kubernetes.io/name", "app", "k8s-app", "name", "role", "component"];
 
 pub(crate) fn namespace(workload: &str) -> &str {
@@ -91,12 +92,12 @@ impl Names {
         names
     }
 
-    /// Whether the picture is to be about a workload.
+    /// Reports whether a workload is a subject of the picture.
     pub(crate) fn is_wanted(&self, workload: &str) -> bool {
         self.workloads.get(workload).is_some_and(|known| known.is_wanted)
     }
 
-    /// What workloads of a namespace are called.
+    /// Returns the title of workloads of a namespace.
     pub(crate) fn title(&self, workloads: &[Arc<str>]) -> String {
         if let [one] = workloads {
             return short(one).to_owned();
@@ -124,7 +125,7 @@ impl Names {
         }
     }
 
-    /// The labels that all these workloads have in common.
+    /// Returns the labels that all these workloads have in common.
     pub(crate) fn labels(&self, workloads: &[Arc<str>]) -> Vec<(String, String)> {
         let mut all = workloads.iter().filter_map(|workload| self.workloads.get(workload));
         let Some(first) = all.next() else { return Vec::new() };
@@ -138,7 +139,8 @@ impl Names {
         common.into_iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
     }
 
-    /// What networks are called; the shortest of all families is whatever is in no other.
+    /// Returns the title of networks. The network of prefix length 0 stands for the addresses
+    /// outside all others.
     pub(crate) fn networks(&self, nets: &[Cidr]) -> String {
         let mut titles: Vec<String> = Vec::new();
         for net in nets {
@@ -177,14 +179,14 @@ impl Known {
     }
 }
 
-/// Whether a label is given by programs and tells nobody what the pod is.
+/// Reports whether a label is set by programs and does not describe the pod.
 fn is_given(name: &str) -> bool {
     name.starts_with("projectcalico.org/")
         || name.starts_with("pcns.")
         || matches!(name, "pod-template-hash" | "controller-revision-hash" | "pod-template-generation")
 }
 
-/// What the picture is to be about.
+/// Subject of the picture.
 pub(crate) struct Wanted<'a> {
     pub(crate) namespaces: &'a [String],
     pub(crate) selector: Option<&'a Selector>,

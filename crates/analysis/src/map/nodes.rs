@@ -1,4 +1,4 @@
-//! The nodes of a picture: workloads of a namespace that no policy tells apart, and networks.
+//! Nodes of a picture: workloads of a namespace that no policy distinguishes, and networks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,57 +9,58 @@ use tortie_model::{Direction, PolicyId, WorkloadEndpointId};
 use crate::map::labels::{is_everything, label};
 use crate::map::names::{Group, Names, namespace};
 
-/// What a node lets through, as far as that can be said without its peer.
+/// Packets that a node allows, as far as they do not depend on its peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums, reason = "there are no others")]
 pub enum Access {
-    /// It has no policies: networks.
+    /// Not evaluated: networks have no policies.
     Unjudged,
-    /// Everything, whoever the peer is.
+    /// All packets, regardless of the peer.
     Everything,
-    /// Nothing at all.
+    /// No packets.
     Nothing,
-    /// These packets, whoever the peer is.
+    /// These packets, regardless of the peer.
     Some(String),
-    /// It depends on the peer.
+    /// The packets depend on the peer.
     Depends,
 }
 
-/// Workloads of a namespace that no policy tells apart, or networks. Where there are too many, all workloads of a namespace.
+/// Workloads of a namespace that no policy distinguishes, or networks. In a folded picture, all
+/// workloads of a namespace.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Node {
-    /// What it is called.
+    /// Its title.
     pub title: String,
-    /// Its place in [`Map::groups`](crate::map::Map::groups).
+    /// Its index in [`Map::groups`](crate::map::Map::groups).
     pub group: usize,
     /// Workloads by name, `namespace/pod` for pods, or networks; in order.
     pub members: Vec<Arc<str>>,
     /// Labels that all workloads have in common.
     pub labels: Vec<(String, String)>,
-    /// The policies that govern what comes in, in order of evaluation, staged ones included.
+    /// Policies for ingress in order of evaluation, including staged ones.
     pub ingress_policies: Vec<PolicyId>,
-    /// The policies that govern what goes out.
+    /// Policies for egress, likewise.
     pub egress_policies: Vec<PolicyId>,
-    /// What may come in.
+    /// Allowed ingress.
     pub ingress: Access,
-    /// What may go out.
+    /// Allowed egress.
     pub egress: Access,
-    /// Whether the picture is about it; else it is there as a peer.
+    /// True if it is a subject of the picture, false if it is only a peer.
     pub is_wanted: bool,
-    /// Whether policies tell its members apart: there were too many nodes.
+    /// True if policies distinguish its members, which were folded because of too many nodes.
     pub is_folded: bool,
     pub(crate) parties: Vec<usize>,
 }
 
 impl Node {
-    /// Whether it is networks and no workloads.
+    /// Reports whether it consists of networks and not of workloads.
     #[must_use]
     pub fn is_networks(&self) -> bool {
         self.ingress == Access::Unjudged
     }
 
-    /// What may come in, or go out.
+    /// Returns the allowed ingress or egress.
     #[must_use]
     pub fn access(&self, direction: Direction) -> &Access {
         match direction {
@@ -68,7 +69,7 @@ impl Node {
         }
     }
 
-    /// `3 pods`, `2 networks`.
+    /// Returns the number of members: `3 pods`, `2 networks`.
     #[must_use]
     pub fn count(&self) -> String {
         let what = if self.is_networks() { "network" } else { "pod" };
@@ -77,18 +78,18 @@ impl Node {
     }
 }
 
-/// How far nodes are put together.
+/// Degree to which nodes are folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Folding {
-    /// Not at all.
+    /// No folding.
     None,
-    /// All of a namespace that the picture is not about.
+    /// In each namespace, all workloads that are not subjects of the picture.
     Others,
-    /// All of each namespace.
+    /// All workloads of each namespace.
     All,
 }
 
-/// Members of one node, before it is one.
+/// Members of a future node.
 struct Draft<'a> {
     group: Group,
     parties: Vec<usize>,
@@ -98,7 +99,7 @@ struct Draft<'a> {
     is_wanted: bool,
 }
 
-/// The nodes of all parties, in the order of their groups, and the groups.
+/// Returns the nodes of all parties in the order of their groups, and the groups.
 #[expect(clippy::expect_used, reason = "groups are those of the drafts")]
 pub(crate) fn nodes(
     compiled: &Compiled<'_>,
@@ -125,7 +126,7 @@ pub(crate) fn nodes(
 }
 
 fn drafts<'a>(parties: &'a [Party], names: &Names, folding: Folding, limit: usize) -> Vec<Draft<'a>> {
-    // By namespace and, unless they are put together, by party.
+    // Drafts by namespace and, unless folded, by party.
     let mut drafts: BTreeMap<(Group, Option<usize>, bool), Draft<'a>> = BTreeMap::new();
     for (number, party) in parties.iter().enumerate() {
         match party {
@@ -155,7 +156,7 @@ fn drafts<'a>(parties: &'a [Party], names: &Names, folding: Folding, limit: usiz
     }
     let mut drafts: Vec<Draft<'a>> = drafts.into_values().collect();
     if folding != Folding::None && drafts.len() > limit {
-        // The largest ones stay.
+        // The largest ones stay separate.
         drafts.sort_by(|one, other| {
             (other.is_wanted, other.members.len(), &one.group).cmp(&(one.is_wanted, one.members.len(), &other.group))
         });
@@ -251,7 +252,7 @@ fn access(parties: &[usize], direction: Direction, reachability: &mut Reachabili
     }
 }
 
-/// Nodes of a group that are called the same get a label, or a number.
+/// Adds a label or a number to the titles of nodes of a group with the same title.
 #[expect(clippy::indexing_slicing, reason = "nodes are numbered by their places")]
 fn tell_apart(nodes: &mut [Node]) {
     let mut same: BTreeMap<(usize, String), Vec<usize>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What a picture shows.
+//! Contents of a picture.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,30 +16,30 @@ use crate::map::labels::label;
 use crate::map::names::{Group, Names, Wanted};
 use crate::map::nodes::{Access, Folding, Node, nodes};
 
-/// What a picture is of.
+/// Subject and parameters of a picture.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// The parameters of the calculation. The name of the node means nothing.
+    /// Parameters of the calculation. The name of the node has no effect.
     pub graph: GraphConfig,
-    /// The parameters that verdicts depend on.
+    /// Parameters of the evaluation.
     pub settings: Settings,
-    /// The same of nodes that have their own.
+    /// Such parameters of nodes with different ones.
     pub node_settings: BTreeMap<Hostname, Settings>,
-    /// Whose addresses: of workloads that have both, those of one family are looked at.
+    /// Address family: of workloads with addresses of both families, only this one counts.
     pub family: Family,
-    /// Workloads of these namespaces and their peers only, if there are any.
+    /// If not empty, only workloads of these namespaces and their peers.
     pub namespaces: Vec<String>,
-    /// Workloads that match and their peers only.
+    /// Only workloads that match and their peers.
     pub selector: Option<Selector>,
-    /// Packets to these ports only, if there are any.
+    /// If not empty, only packets to these ports.
     pub ports: Vec<(Protocol, u16)>,
-    /// With more nodes than this, those of a namespace are put together.
+    /// Number of nodes above which those of a namespace are folded; 1,000 by default.
     pub max_nodes: usize,
 }
 
 impl Options {
-    /// The whole cluster by IPv4.
+    /// Returns the options for the whole cluster and IPv4.
     #[must_use]
     pub fn new(graph: GraphConfig, settings: Settings) -> Self {
         let (namespaces, ports, node_settings) = (Vec::new(), Vec::new(), BTreeMap::new());
@@ -47,45 +47,49 @@ impl Options {
     }
 }
 
-/// Who may talk to whom in a cluster, as far as policies tell pods apart. See [`map`].
+/// Reachability of a cluster, as far as policies distinguish pods. See [`map`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Map {
-    /// Whose addresses.
+    /// Address family.
     pub family: Family,
-    /// What nodes are together in, in order.
+    /// Groups of nodes, in order.
     pub groups: Vec<Group>,
-    /// In the order of their groups.
+    /// Nodes in the order of their groups.
     pub nodes: Vec<Node>,
-    /// In order. What neither end makes depend on its peer has none: [`Node::ingress`] and [`Node::egress`] tell it.
+    /// Edges in order. Packets that depend on the peer at neither end have no edge:
+    /// [`Node::ingress`] and [`Node::egress`] have them.
     pub edges: Vec<Edge>,
-    /// The tiers whose rules let something through, in their order.
+    /// Tiers whose rules allow packets, in order of evaluation.
     pub tiers: Vec<TierName>,
-    /// How many nodes there would be if none had been put together; `None` if that is so.
+    /// Number of nodes without folding; `None` if none are folded.
     pub unfolded: Option<usize>,
-    /// Members and nodes that are not in the picture, since it is not about them and nothing connects them to what it is about.
+    /// Numbers of members and of nodes that are left out, because they are neither a subject of the
+    /// picture nor connected to one.
     pub left_out: [usize; 2],
-    /// Whether host endpoints have policies for what is forwarded, which are not in the picture.
+    /// True if host endpoints have policies for forwarded traffic, which are not part of the
+    /// picture.
     pub forwards: bool,
-    /// Workloads of the picture's subject whose claims to addresses or interfaces do not count, each with the reason, sorted.
-    /// If two workloads claim one, both are denied everything.
+    /// Workloads of the picture's subject whose claims to addresses or interfaces do not count,
+    /// each with the reason, sorted. If two workloads claim one, both are denied everything.
     pub contested: Vec<(Arc<str>, String)>,
     ends: Vec<End>,
     said: Vec<[Said; 2]>,
     passing: BTreeMap<[Option<usize>; 2], String>,
 }
 
-/// From each node on what is said about it, by number, until the next.
+/// Numbers of rulings about ranges of peers: each entry holds from its node up to that of the next
+/// entry.
 type Said = Vec<(usize, Option<usize>)>;
 
-/// What an end says.
+/// Rulings of an end.
 #[derive(Clone, Debug)]
 struct End {
     rulings: Vec<Ruling>,
     passing: usize,
 }
 
-/// Which of some things are kept, and the places that they have then.
+/// Selection of items, and their new indexes.
 struct Kept<'a> {
     kept: &'a [bool],
     numbers: Vec<usize>,
@@ -112,8 +116,9 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// Who may talk to whom in a cluster: a node for workloads of a namespace that nothing tells apart and for networks that rules
-/// tell apart, and an edge where packets pass that not both ends let through whoever their peer is.
+/// Returns the reachability of a cluster. A node stands for workloads of a namespace that no policy
+/// distinguishes, or for networks that rules distinguish. An edge stands for packets that pass,
+/// unless both ends allow them regardless of the peer.
 ///
 /// # Errors
 /// If the calculation contradicts itself.
@@ -130,7 +135,7 @@ pub fn map(updates: &[Update], options: &Options) -> Result<Map, UpdateError> {
     Ok(Map { contested, ..map })
 }
 
-/// The workloads that the picture is about and whose claims do not count.
+/// Returns the subjects of the picture whose claims do not count.
 fn contested(cluster: &Cluster, names: &Names) -> Vec<(Arc<str>, String)> {
     let told = cluster.ignored().into_iter().filter_map(|ignored| match &ignored.key {
         Key::WorkloadEndpoint(key) if names.is_wanted(key.workload()) => {
@@ -141,7 +146,7 @@ fn contested(cluster: &Cluster, names: &Names) -> Vec<(Arc<str>, String)> {
     told.collect()
 }
 
-/// All tiers in their order.
+/// Returns all tiers in order of evaluation.
 fn tiers(updates: &[Update]) -> Vec<TierName> {
     let mut tiers: Vec<_> = updates
         .iter()
@@ -200,7 +205,8 @@ impl Map {
         map
     }
 
-    /// Keeps the nodes that are shown and the groups that something is left of, and has edges and nodes point to them.
+    /// Keeps only shown nodes and groups with a rest, and renumbers the references of edges and
+    /// nodes.
     fn leave_out(&mut self, shown: &[bool]) {
         let nodes = Kept::new(shown);
         nodes.keep(&mut self.nodes);
@@ -223,7 +229,7 @@ impl Map {
         }
     }
 
-    /// Keeps the tiers that decide something.
+    /// Keeps only tiers that decide about an edge.
     fn keep_tiers(&mut self) {
         let decides = |tier: usize| self.edges.iter().any(|edge| edge.tiers.contains(&tier));
         let tiers: Vec<bool> = (0..self.tiers.len()).map(decides).collect();
@@ -234,7 +240,7 @@ impl Map {
         }
     }
 
-    /// Notes what all ends say to each other, if no node stands for several.
+    /// Records the rulings between all nodes that stand for a single party.
     #[expect(clippy::expect_used, clippy::indexing_slicing, reason = "ends get their numbers here")]
     fn say(&mut self, reachability: &mut Reachability<'_>) {
         let single: Vec<Option<usize>> = self
@@ -284,47 +290,51 @@ impl Map {
         [self.said(from, Direction::Egress, to), self.said(to, Direction::Ingress, from)]
     }
 
-    /// What a node says about a peer, as the source of packets (egress) or as their destination (ingress), by number; `None` if
-    /// it says nothing, or one of the two is [folded](Node::is_folded).
+    /// Returns the number of a node's rulings about a peer, for packets to it (egress) or from it
+    /// (ingress). `None` if there are none, or one of the two is [folded](Node::is_folded).
     #[must_use]
     pub fn said(&self, node: usize, direction: Direction, peer: usize) -> Option<usize> {
         let row = self.said_to_all(node, direction);
         row.get(row.partition_point(|(start, _)| *start <= peer).checked_sub(1)?)?.1
     }
 
-    /// The same for all peers: from each node on, until the next.
+    /// Returns these numbers for all peers: each entry holds from its node up to that of the next
+    /// entry.
     #[must_use]
     pub fn said_to_all(&self, node: usize, direction: Direction) -> &[(usize, Option<usize>)] {
         let place = usize::from(direction == Direction::Ingress);
         self.said.get(node).and_then(|rows| rows.get(place)).map_or(&[], |row| row)
     }
 
-    /// What an end decides, and by what, by the number of what it [says](Self::said). Numbers are given from 0.
+    /// Returns the rulings by the numbers that [`Self::said`] returns, which start at 0.
     #[must_use]
     pub fn ends(&self) -> impl ExactSizeIterator<Item = &[Ruling]> {
         self.ends.iter().map(|end| &*end.rulings)
     }
 
-    /// What an end lets pass, by number: two that have the same number let the same pass.
+    /// Returns the number of the packets that an end allows; ends with equal numbers allow the same
+    /// packets.
     #[must_use]
     pub fn passing_number(&self, end: usize) -> Option<usize> {
         self.ends.get(end).map(|end| end.passing)
     }
 
-    /// What passes from an end to another, by what each lets pass: as text, which is empty if nothing does.
+    /// Returns the packets that pass between two ends, by their [numbers](Self::passing_number), as
+    /// text; empty if none pass.
     pub fn passing_texts(&self) -> impl Iterator<Item = ([Option<usize>; 2], &str)> {
         self.passing.iter().map(|(key, text)| (*key, &**text))
     }
 
-    /// What passes from a node to another: `tcp 80,443; udp 53`, `all`, or nothing. `None` if it is not known, since one of the
-    /// two is [folded](Node::is_folded), or it is not judged, since both are networks.
+    /// Returns the packets that pass from a node to another: `tcp 80,443; udp 53`, `all`, or an
+    /// empty text. `None` if they are unknown, because one of the two is [folded](Node::is_folded),
+    /// or not evaluated, because both are networks.
     #[must_use]
     pub fn passes(&self, from: usize, to: usize) -> Option<&str> {
         let ends = self.both(from, to).map(|end| end.and_then(|end| self.passing_number(end)));
         self.passing.get(&ends).map(|text| &**text)
     }
 
-    /// Whether everything that has no edge is open or closed for everybody alike.
+    /// Reports whether packets from the first node to the second depend on the peer at neither end.
     #[must_use]
     pub fn is_alike(&self, from: usize, to: usize) -> bool {
         let access = |node: usize, direction| self.nodes.get(node).map(|node: &Node| node.access(direction));

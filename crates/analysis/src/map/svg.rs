@@ -1,4 +1,4 @@
-//! The picture as SVG: by itself, or as part of a page.
+//! SVG output of the picture, as a document or as part of a page.
 
 use std::fmt::Write as _;
 
@@ -12,19 +12,19 @@ use crate::map::names::Group;
 use crate::map::nodes::{Access, Node};
 use crate::map::picture::Map;
 
-/// How many names a tooltip lists before the rest is only counted.
+/// Number of listed names in a tooltip; further ones are only counted.
 const LISTED: usize = 12;
-/// The number of claims that remarks list before the rest is only counted.
+/// Number of listed claims in remarks; further ones are only counted.
 const CLAIMS: usize = 20;
-/// How many colours there are for tiers.
+/// Number of colours for tiers.
 const COLOURS: usize = 8;
 const STYLE: &str = include_str!("svg.css");
 
-/// Says what decides in a direction, and where that is written.
+/// Function that describes the deciding rule or reason in a direction, with its position in a file.
 pub type Describe<'a> = dyn Fn(&DecidedBy, Direction) -> String + 'a;
 
 impl Map {
-    /// What an edge begins or ends at: `shop/web`, `shop/*`, `all pods`, `anybody`.
+    /// Returns the name of an end of an edge: `shop/web`, `shop/*`, `all pods`, `anybody`.
     ///
     /// # Panics
     /// If this picture has no such node or group.
@@ -48,29 +48,29 @@ impl Map {
         }
     }
 
-    /// What the picture leaves out or puts together, in a sentence each.
+    /// Returns a sentence for each part that the picture leaves out or folds.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         if let Some(count) = self.unfolded {
             remarks.push(format!(
                 "There are {count} classes of pods and networks, too many to draw: those of a namespace are one node, and a \
-                 dashed line is what some of them may do. Ask for less with --namespace or --selector."
+                 dashed line is traffic of some of them. Use --namespace or --selector to draw fewer."
             ));
         }
         let [members, nodes] = self.left_out;
         if nodes > 0 {
-            remarks.push(format!("Left out, since nothing connects them to these: {members} pods and networks."));
+            remarks.push(format!("Left out, because no edge connects them to these: {members} pods and networks."));
         }
         if self.forwards {
             remarks.push(
                 "Host endpoints have policies for forwarded packets (applyOnForward), which are not in the picture: `tortie trace` \
-                 asks them on the way of a connection, and `tortie plan` says what a change of them does."
+                 evaluates them for a connection, and `tortie plan` shows the effect of a change."
                     .to_owned(),
             );
         }
         remarks.extend(self.contested.iter().take(CLAIMS).map(|(workload, why)| {
-            // No name ends a line of a comment.
+            // The remark is written as a comment, so no name may end its line.
             format!("{workload}: {why}.").escape_debug().to_string()
         }));
         if let Some(more @ 1..) = self.contested.len().checked_sub(CLAIMS) {
@@ -80,8 +80,9 @@ impl Map {
     }
 }
 
-/// The picture as an SVG document with a style of its own, for light and dark surroundings. It refers to nothing outside, and
-/// names cannot become markup. Edges, nodes and groups have `data-edge`, `data-node` and `data-group` with their numbers.
+/// Returns the picture as an SVG document with a style for light and dark surroundings. It has no
+/// external references, and names cannot become markup. Edges, nodes and groups have `data-edge`,
+/// `data-node` and `data-group` with their numbers.
 #[must_use]
 pub fn svg(map: &Map, layout: &Layout, describe: &Describe<'_>) -> String {
     // Writing to a string cannot fail, here and below.
@@ -118,7 +119,7 @@ pub fn svg(map: &Map, layout: &Layout, describe: &Describe<'_>) -> String {
     for (number, (node, rect)) in map.nodes.iter().zip(&layout.nodes).enumerate() {
         self::node(&mut out, map, (number, node), rect);
     }
-    // Labels are above all nodes.
+    // Labels are drawn above all nodes.
     for (number, (edge, curve)) in map.edges.iter().zip(&layout.curves).enumerate() {
         let (x, y) = curve.label;
         let _ = writeln!(
@@ -146,7 +147,7 @@ fn group(out: &mut String, number: usize, group: &Group, rect: &Rect) {
     );
 }
 
-/// The classes of the tiers that decide about an edge, and of its colour.
+/// Returns the CSS classes of the deciding tiers of an edge, and of its colour.
 fn colours(edge: &Edge) -> String {
     let mut classes: String = edge.tiers.iter().map(|tier| format!(" tier{tier}")).collect();
     match edge.tiers.last() {

@@ -1,4 +1,4 @@
-//! A whole cluster as one node has it.
+//! A whole cluster as one node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,14 +13,15 @@ use crate::plan::findings::{Finding, of_policies};
 use crate::plan::one_node::OneNode;
 use crate::plan::told::Told;
 
-/// All endpoints of a cluster as if they were on one node: what is asked of its tables is asked of the whole cluster.
+/// All endpoints of a cluster as if they were on one node, whose tables answer for the whole
+/// cluster.
 #[allow(missing_debug_implementations, reason = "a graph has none")]
 pub struct Cluster {
     node: OneNode,
     pub(crate) state: State,
 }
 
-/// What the node has to enforce.
+/// Desired state of the node.
 #[derive(Clone)]
 pub(crate) struct State {
     pub(crate) classes: Classes,
@@ -28,14 +29,14 @@ pub(crate) struct State {
 }
 
 impl Cluster {
-    /// Without any objects. The name of the node means nothing.
+    /// Returns a cluster without objects. The name of the node has no effect.
     #[must_use]
     pub fn new(config: &GraphConfig, settings: Settings) -> Self {
         let state = State { classes: Classes::new(settings), told: Told::default() };
         Self { node: OneNode::new(config), state }
     }
 
-    /// Replaces the settings: those of all nodes, and those of nodes that have their own.
+    /// Replaces the settings of all nodes, and those of nodes with different ones.
     pub fn set_settings(&mut self, settings: Settings, nodes: BTreeMap<Hostname, Settings>) {
         self.state.classes.set_settings(settings);
         self.state.classes.set_node_settings(nodes);
@@ -46,8 +47,8 @@ impl Cluster {
         self.state.classes.set_budget(budget);
     }
 
-    /// Takes objects over, and gives what the node is told. What is gone comes first: an endpoint that moves from one node to
-    /// another stays.
+    /// Applies changes of objects, and returns the changes of the desired state. Deletions come
+    /// first, so that an endpoint that moves from one node to another stays.
     ///
     /// # Errors
     /// If the calculation contradicts itself.
@@ -66,7 +67,7 @@ impl Cluster {
         Ok(desired)
     }
 
-    /// Notes on which node what is.
+    /// Records the node of an endpoint, or the addresses of a node.
     fn note_node(&mut self, update: &Update) {
         let classes = &mut self.state.classes;
         match update {
@@ -84,18 +85,20 @@ impl Cluster {
         }
     }
 
-    /// The tables of all endpoints.
+    /// Returns the tables of all endpoints.
     pub fn compiled(&mut self) -> Compiled<'_> {
         self.state.classes.flush()
     }
 
-    /// Returns objects and claims to addresses and interfaces that do not count on the node that they are of, sorted by key.
+    /// Returns objects and claims to addresses and interfaces that do not count on their nodes,
+    /// sorted by key.
     #[must_use]
     pub fn ignored(&self) -> Vec<IgnoredObject> {
         self.node.ignored()
     }
 
-    /// Which policies, and rules of policies, have no effect. `objects` are all that the cluster has.
+    /// Returns the policies and policy rules without effect. `objects` are all objects of the
+    /// cluster.
     pub fn without_effect<'u>(&mut self, objects: impl Iterator<Item = &'u Update>) -> BTreeSet<Finding> {
         self.state.without_effect(objects)
     }

@@ -1,4 +1,4 @@
-//! What opens and closes, for both families, by name.
+//! Connections that open and close, for both families, with names.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,33 +9,34 @@ use tortie_model::{Direction, Family, HostEndpointName};
 
 use crate::plan::ends::{Ends, Names};
 
-/// What decides before a change and after it.
+/// Decisions before and after a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Why {
-    /// The end that denies on one side of the change: the source's egress or the destination's ingress.
+    /// The end that denies on one side of the change: the source's egress or the destination's
+    /// ingress.
     pub direction: Direction,
-    /// The layer of a host endpoint that does at this end; `None` if the workload's own policies do.
+    /// The layer of a host endpoint that denies at this end; `None` if the workload's policies do.
     pub layer: Option<Layer>,
-    /// What decided there before.
+    /// The deciding rule or reason there before.
     pub before: DecidedBy,
-    /// What decides there after.
+    /// The deciding rule or reason there after.
     pub after: DecidedBy,
 }
 
-/// Packets that pass on one side of a change only.
+/// Packets that pass only before or only after a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Packets {
-    /// Whether they pass after the change, and did not before; else it is the other way round.
+    /// True if they pass only after the change, false if only before.
     pub opens: bool,
-    /// Which families, in order.
+    /// Their address families, in order.
     pub families: Vec<Family>,
-    /// Which packets; of both families, those of IPv4.
+    /// The packets; for both families, those of IPv4.
     pub traffic: Traffic,
-    /// Only those from these ports, both ends included.
+    /// Their source ports, inclusive; `None` means all.
     pub source_ports: Option<(u16, u16)>,
-    /// Why.
+    /// The reason.
     pub why: Why,
 }
 
@@ -43,17 +44,18 @@ pub struct Packets {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Connections {
-    /// Who opens them.
+    /// Sources.
     pub from: Ends,
-    /// To whom. A workload that is at both ends has no part in it with itself.
+    /// Destinations. Connections of a workload with itself are not included.
     pub to: Ends,
-    /// Only those of one node, or of different ones: host endpoints see what leaves a node.
+    /// Restriction to connections within one node or between different nodes: host endpoints filter
+    /// packets that leave a node.
     pub nodes: Nodes,
-    /// Which ones.
+    /// Their packets.
     pub packets: Packets,
 }
 
-/// Packets that a change has host endpoints let through or stop.
+/// Packets that host endpoints start or stop to allow because of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostPackets {
@@ -61,13 +63,14 @@ pub struct HostPackets {
     pub endpoints: Vec<HostEndpointName>,
     /// The layer of policies.
     pub layer: Layer,
-    /// Who is at the other end.
+    /// Peers at the other end.
     pub peers: Ends,
-    /// Which ones. The direction is that of the packets.
+    /// The packets. The direction is theirs.
     pub packets: Packets,
 }
 
-/// What the two families may have in common. Texts may leave names out, so that they do not suffice.
+/// Key by which the results of both families are merged. Texts may leave out names, so they do not
+/// suffice.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Common {
     closes: bool,
@@ -115,7 +118,7 @@ impl Packets {
         }
     }
 
-    /// Whether it is the first time that they are said to be of this family, too.
+    /// Adds a family. Reports whether it is new.
     fn add(&mut self, family: Family) -> bool {
         let is_new = self.families.last() != Some(&family);
         if is_new {
@@ -171,7 +174,7 @@ pub(crate) fn of_hosts(differences: &[(Family, Difference)], names: &Names) -> V
     found.into_values().collect()
 }
 
-/// The parties of a difference, by name.
+/// Parties of a difference, with names.
 struct View<'a> {
     difference: &'a Difference,
     names: &'a Names,

@@ -1,4 +1,4 @@
-//! Ends of connections, in few words.
+//! Short descriptions of the ends of connections.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,29 +8,30 @@ use ahash::AHashMap;
 use tortie_classes::Party;
 use tortie_model::{Cidr, Update, WorkloadEndpoint};
 
-/// How many names are given before the rest is only counted.
+/// Number of listed names; further ones are only counted.
 const NAMES: usize = 5;
 
-/// Who is at one end of connections.
+/// Parties at one end of connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Ends {
     /// Workloads by name, `namespace/pod` for pods, in order.
     pub workloads: Vec<Arc<str>>,
-    /// Networks, without what is in longer ones that policies tell apart; `0.0.0.0/0` and `::/0` are what is in none of them.
+    /// Networks without the longer networks in them that policies distinguish; `0.0.0.0/0` and
+    /// `::/0` are the addresses outside all others.
     pub networks: Vec<Cidr>,
     text: String,
 }
 
 impl fmt::Display for Ends {
-    /// `shop/web-*, team-a/* (37 pods)`.
+    /// Writes a short description: `shop/web-*, team-a/* (37 pods)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
 impl Ends {
-    /// Adds those of the other family, for which the same words stand.
+    /// Adds the parties of the other family, which have the same description.
     pub(crate) fn add(&mut self, other: &Self) {
         self.workloads.extend(other.workloads.iter().cloned());
         self.networks.extend(&other.networks);
@@ -41,12 +42,12 @@ impl Ends {
     }
 }
 
-/// What is known by which name.
+/// Names of workloads and networks.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// How many pods there are of each namespace.
+    /// Number of pods of each namespace.
     namespaces: AHashMap<Arc<str>, usize>,
-    /// The name that a pod's was made from, and how many of these there are.
+    /// The generated-name prefix of each pod, and the number of pods with it.
     families: AHashMap<Arc<str>, Arc<str>>,
     family_sizes: AHashMap<Arc<str>, usize>,
     networks: AHashMap<Cidr, String>,
@@ -95,7 +96,7 @@ impl Names {
         }
     }
 
-    /// The ends that these parties are.
+    /// Returns the ends that consist of these parties.
     pub(crate) fn ends<'a>(&self, parties: impl Iterator<Item = &'a Party>, all_networks: usize) -> Ends {
         let mut ends = Ends::default();
         for party in parties {

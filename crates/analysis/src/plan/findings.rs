@@ -1,4 +1,4 @@
-//! What has no effect, or leaves something open.
+//! Findings: objects without effect, and likely mistakes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,22 +9,23 @@ use tortie_model::{Direction, HostEndpointName, IpSetId, Key, Policy, PolicyId, 
 use crate::plan::ends::Ends;
 use crate::plan::told::Told;
 
-/// Something that a change brings about and that is likely not meant.
+/// Likely unintended effect of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Finding {
-    /// Policies governed these workloads, and none does any more.
+    /// No policy applies to these workloads any more.
     LoseAllPolicy {
         /// The workloads; no networks.
         workloads: Ends,
     },
-    /// Host endpoints do not let connections to a port in any more from where they did, by which they may be managed.
+    /// Host endpoints no longer accept connections to a port that may be a management port, from
+    /// sources that they accepted before.
     LoseManagement {
         /// The host endpoints, in order.
         endpoints: Vec<HostEndpointName>,
         /// The TCP port.
         port: u16,
-        /// From where, in words.
+        /// The sources as text.
         from: String,
     },
     /// The claim of an endpoint to an address or interface does not count.
@@ -34,22 +35,24 @@ pub enum Finding {
         /// The address or interface and the reason.
         why: String,
     },
-    /// The rules of endpoints that a policy selects exceed a bound on verdict tables: tables deny all their traffic.
+    /// The rules of endpoints that a policy selects exceed a bound on verdict tables: tables deny
+    /// all their traffic.
     OverBudget {
         /// The policy, one of those with the most rules.
         policy: PolicyId,
         /// The bound in bytes.
         limit: usize,
     },
-    /// The layout of chains with `NFTablesLayout=Fast` exceeds a bound on tables: the kernel evaluates the rules one after the
-    /// other, with the same verdicts.
+    /// The layout of chains with `NFTablesLayout=Fast` exceeds a bound on tables: the kernel
+    /// evaluates the rules one after the other, with the same verdicts.
     LayoutOverBudget {
         /// The policy, one of those of the chain with the most rules.
         policy: PolicyId,
         /// The bound in bytes.
         limit: usize,
     },
-    /// eBPF programs of a node deny the traffic of a policy's endpoints, or of an endpoint, because a bound on maps is exceeded.
+    /// eBPF programs of a node deny the traffic of a policy's endpoints, or of an endpoint, because
+    /// a bound on maps is exceeded.
     DeniedByPrograms {
         /// The policy, one of those of the endpoint with the most rules, or the endpoint.
         object: Key,
@@ -61,8 +64,8 @@ pub enum Finding {
         /// The policy.
         policy: PolicyId,
     },
-    /// No packet is decided, passed on or logged by a policy, at least partly since other rules decide before, and no tier would
-    /// lose the denial at its end without it.
+    /// No packet is decided, passed or logged by a policy, at least partly because other rules
+    /// decide before it. No tier would lose its default deny without the policy.
     Shadowed {
         /// The policy.
         policy: PolicyId,
@@ -73,7 +76,7 @@ pub enum Finding {
         policy: PolicyId,
         /// The direction.
         direction: Direction,
-        /// The rule's place in the list of its direction, counted from 0.
+        /// The rule's index in the list of its direction, from 0.
         index: usize,
     },
     /// No packet can match a rule.
@@ -82,22 +85,23 @@ pub enum Finding {
         policy: PolicyId,
         /// The direction.
         direction: Direction,
-        /// The rule's place in the list of its direction, counted from 0.
+        /// The rule's index in the list of its direction, from 0.
         index: usize,
     },
-    /// Other rules decide about all that a rule matches, be it to decide, to pass or to log.
+    /// Other rules decide all packets that a rule matches, so that it has no effect, be it a
+    /// decision, a pass or a log entry.
     RuleShadowed {
         /// The policy.
         policy: PolicyId,
         /// The direction.
         direction: Direction,
-        /// The rule's place in the list of its direction, counted from 0.
+        /// The rule's index in the list of its direction, from 0.
         index: usize,
     },
 }
 
 impl Finding {
-    /// The policy that it is about.
+    /// Returns the concerned policy.
     #[must_use]
     pub fn policy(&self) -> Option<&PolicyId> {
         match self {
@@ -116,7 +120,7 @@ impl Finding {
         }
     }
 
-    /// The rule that it is about.
+    /// Returns the concerned rule.
     #[must_use]
     pub fn rule(&self) -> Option<(Direction, usize)> {
         match self {
@@ -128,14 +132,14 @@ impl Finding {
     }
 }
 
-/// The claims that do not count in a cluster of exactly these objects.
+/// Returns the claims that do not count in a cluster of exactly these objects.
 pub(crate) fn of_claims<'u>(objects: impl Iterator<Item = &'u Update>) -> BTreeSet<Finding> {
     let problems = tortie_calc::claim_problems(objects).into_iter();
     problems.map(|problem| Finding::ClaimIgnored { endpoint: problem.key, why: problem.reason.to_string() }).collect()
 }
 
-/// What policies of a state have no effect.
-#[expect(clippy::expect_used, reason = "tables are compiled from the policies that were told")]
+/// Returns the policies and rules of a state that have no effect or exceed a bound.
+#[expect(clippy::expect_used, reason = "tables are compiled from the applied policies")]
 pub(crate) fn of_policies(
     written: &BTreeMap<PolicyId, &Policy>,
     told: &Told,

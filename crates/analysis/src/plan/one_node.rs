@@ -1,4 +1,4 @@
-//! All endpoints of a cluster on one node, with the contests of each endpoint's own node.
+//! All endpoints of a cluster on one node, with the contests of each endpoint's real node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,14 +13,15 @@ use tortie_model::{
     WorkloadEndpointId, WorkloadEndpointKey,
 };
 
-/// The name of the node that has all endpoints.
+/// Name of the node with all endpoints.
 const NODE: &str = "cluster";
 
-/// The calculation of a node that has all endpoints of a cluster.
+/// Calculation graph of a node with all endpoints of a cluster.
 ///
-/// An interface or address that endpoints of different nodes have is not contested, but the graph cannot know that. Interfaces
-/// get names of their own; contests about addresses are replaced by those that [`claim_problems`] finds for each node, and the
-/// addresses that endpoints claim are those that [`standing_claims`] leaves them on their nodes.
+/// An interface or address that endpoints of different nodes share is not contested, but the graph
+/// cannot know that. Interfaces therefore get unique names. Contests about addresses are replaced
+/// by those that [`claim_problems`] finds for each node, and the claimed addresses of endpoints are
+/// those that [`standing_claims`] leaves them on their nodes.
 pub(crate) struct OneNode {
     graph: Graph,
     claims: AddressClaims,
@@ -38,7 +39,7 @@ pub(crate) struct OneNode {
 /// An endpoint that the graph denies because of a contest.
 struct Denied {
     state: WorkloadEndpointState,
-    /// The state as it is on the endpoint's own node.
+    /// The state on the endpoint's real node.
     corrected: Option<WorkloadEndpointState>,
 }
 
@@ -84,7 +85,7 @@ impl OneNode {
         }
     }
 
-    /// Renames the interface if an endpoint of another node has one of the same name.
+    /// Renames the interface if an endpoint of another node has an interface of this name.
     #[expect(clippy::expect_used, reason = "an endpoint that is not renamed would seem contested")]
     fn with_own_interface(&mut self, host: &str, endpoint: Valid<WorkloadEndpoint>) -> Valid<WorkloadEndpoint> {
         let Some(name) = endpoint.iface else { return endpoint };
@@ -98,7 +99,7 @@ impl OneNode {
         renamed.expect("a valid endpoint stays valid with another interface of a valid name")
     }
 
-    /// Leaves endpoints the claimed addresses that count on their own nodes.
+    /// Restricts endpoints to the claimed addresses that count on their real nodes.
     #[expect(clippy::expect_used, reason = "an endpoint that is not corrected would have addresses that it has not")]
     fn bound_claims(&mut self) {
         if !std::mem::take(&mut self.objects_changed) || self.claims == AddressClaims::Any {
@@ -142,7 +143,8 @@ impl OneNode {
         desired
     }
 
-    /// Returns the denied endpoints whose state differs from the one returned before, as their own nodes have them.
+    /// Returns the denied endpoints with their state on their real nodes, if it differs from the
+    /// one returned before.
     #[expect(clippy::expect_used, reason = "the graph has the endpoints that are among the objects")]
     fn corrected(&mut self) -> BTreeMap<WorkloadEndpointId, WorkloadEndpointState> {
         if self.denied.is_empty() {
@@ -175,9 +177,10 @@ impl OneNode {
         changed
     }
 
-    /// Returns objects and claims that do not count on the node that they are of, sorted by key.
+    /// Returns objects and claims that do not count on their nodes, sorted by key.
     pub(crate) fn ignored(&self) -> Vec<IgnoredObject> {
-        // Claims are evaluated by node, and the one node of all endpoints has no name of the cluster.
+        // Claims are evaluated per node, and the single node of all endpoints is unknown to the
+        // cluster.
         let is_left_out =
             |reason: &Reason| matches!(reason, Reason::Claim { .. } | Reason::Contested(_) | Reason::UnknownHost);
         let mut ignored: Vec<_> = self.graph.problems().filter(|problem| !is_left_out(&problem.reason)).collect();
@@ -189,7 +192,8 @@ impl OneNode {
     }
 }
 
-/// Returns the desired state of all endpoints of a cluster as if they were on one node. The name of the node means nothing.
+/// Returns the desired state of all endpoints of a cluster as if they were on one node. The name of
+/// the node has no effect.
 #[must_use]
 pub fn on_one_node(config: &GraphConfig, objects: impl IntoIterator<Item = Update>) -> Vec<DesiredUpdate> {
     let mut node = OneNode::new(config);
@@ -213,7 +217,7 @@ fn is_denied(state: &WorkloadEndpointState) -> bool {
     state.computed.as_ref().is_some_and(|computed| computed.contest.is_some())
 }
 
-/// The state of a denied endpoint with the contest of its own node, if there is one there.
+/// Returns the state of a denied endpoint with the contest of its real node, if there is one.
 #[expect(clippy::expect_used, reason = "only endpoints with a contest are denied")]
 fn on_own_node(denied: &WorkloadEndpointState, contest: Option<Contest>, state: AdminState) -> WorkloadEndpointState {
     let mut corrected = denied.clone();

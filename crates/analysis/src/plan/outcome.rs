@@ -1,4 +1,4 @@
-//! What a change does.
+//! Effect of a change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,26 +13,26 @@ use crate::plan::connections::{Connections, HostPackets, of_hosts, of_workloads}
 use crate::plan::ends::Names;
 use crate::plan::findings::{Finding, of_claims};
 
-/// What a plan depends on besides objects.
+/// Parameters of a plan.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// The parameters of the calculation. The name of the node means nothing.
+    /// Parameters of the calculation. The name of the node has no effect.
     pub graph: GraphConfig,
-    /// The parameters that verdicts depend on, before the change.
+    /// Parameters of the evaluation before the change.
     pub settings: Settings,
-    /// The same of nodes that have their own.
+    /// Such parameters of nodes with different ones.
     pub node_settings: BTreeMap<Hostname, Settings>,
-    /// Both after the change, if they are others then.
+    /// Both after the change, if they change.
     pub settings_after: Option<(Settings, BTreeMap<Hostname, Settings>)>,
     /// Memory bounds on verdict tables, as nodes have them; those of [`Budget`] by default.
     pub budget: Budget,
-    /// The TCP ports by which nodes are managed.
+    /// TCP ports by which operators manage nodes; 22 by default.
     pub management_ports: Vec<u16>,
 }
 
 impl Options {
-    /// Nodes are managed by SSH.
+    /// Returns options with SSH as the management port.
     #[must_use]
     pub fn new(graph: GraphConfig, settings: Settings) -> Self {
         let (node_settings, budget) = (BTreeMap::new(), Budget::default());
@@ -40,66 +40,67 @@ impl Options {
     }
 }
 
-/// What becomes of an object.
+/// Kind of change of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(clippy::exhaustive_enums, reason = "there are no others")]
 pub enum Existence {
     /// It is new.
     Added,
-    /// It is another.
+    /// It changes.
     Changed,
-    /// It is gone.
+    /// It is deleted.
     Removed,
 }
 
-/// What nodes have to program, each the part that concerns it.
+/// Numbers of changes that nodes have to program, each node its part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Programming {
     /// IP sets that are new or replaced.
     pub ip_sets: usize,
-    /// IP sets that are gone.
+    /// IP sets that are removed.
     pub ip_sets_removed: usize,
-    /// Members that join IP sets.
+    /// Members added to IP sets.
     pub members_added: usize,
-    /// Members that leave IP sets.
+    /// Members removed from IP sets.
     pub members_removed: usize,
-    /// Policies and profiles that are new or other ones.
+    /// Policies and profiles that are new or changed.
     pub policies: usize,
-    /// Policies and profiles that are gone.
+    /// Policies and profiles that are removed.
     pub policies_removed: usize,
-    /// Endpoints that are new, or have other policies.
+    /// Endpoints that are new or have other policies.
     pub endpoints: usize,
-    /// Endpoints that are gone.
+    /// Endpoints that are removed.
     pub endpoints_removed: usize,
 }
 
-/// What a change of objects does.
+/// Effect of a change of objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Plan {
     /// The objects that change, in order.
     pub objects: Vec<(Key, Existence)>,
-    /// Connections of workloads that open or close: exactly these, of workloads that are there before and after. Host
-    /// endpoints on the way count; a connection with the workload's own node has no part in it.
+    /// Connections of workloads that open or close: exactly these, of workloads that exist before
+    /// and after. Host endpoints on the way count. Connections with the workload's node are not
+    /// included.
     pub connections: Vec<Connections>,
-    /// Packets that host endpoints let through or stop.
+    /// Packets that host endpoints start or stop to allow.
     pub hosts: Vec<HostPackets>,
-    /// What is true after the change and was not before, in order.
+    /// Findings after the change that did not exist before, in order.
     pub findings: Vec<Finding>,
-    /// What nodes have to program.
+    /// Changes that nodes have to program.
     pub programming: Programming,
 }
 
 impl Plan {
-    /// Whether nothing changes.
+    /// Reports whether no object changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 }
 
-/// The updates that make the one state of a cluster the other.
+/// Returns the updates that turn one state of a cluster into another.
 #[must_use]
 pub fn between(before: &[Update], after: &[Update]) -> Vec<Update> {
     let kept: BTreeSet<Key> = after.iter().map(Update::key).collect();
@@ -107,7 +108,7 @@ pub fn between(before: &[Update], after: &[Update]) -> Vec<Update> {
     gone.chain(after.iter().cloned()).collect()
 }
 
-/// What becomes of a cluster if some of its objects change.
+/// Returns the effect of a change of some objects of a cluster.
 ///
 /// # Errors
 /// If the calculation contradicts itself.

@@ -1,4 +1,4 @@
-//! A cluster, and which endpoints a connection meets in it.
+//! A cluster, and the endpoints that a connection passes in it.
 
 use std::net::IpAddr;
 
@@ -14,23 +14,23 @@ use crate::trace::index::Places;
 use crate::trace::node::{Asked, NodeView};
 use crate::trace::services::Services;
 
-/// What nodes depend on besides the objects of the cluster.
+/// Parameters of a node besides the objects of the cluster.
 #[derive(Debug, Clone)]
 struct NodeConfig {
     graph: GraphConfig,
     settings: Settings,
 }
 
-/// A cluster as the datastore has it. See the crate's documentation.
+/// A cluster with the objects of the datastore. See the crate's documentation.
 #[derive(Debug)]
 pub struct Cluster {
     config: NodeConfig,
-    /// Those of nodes that have their own.
+    /// Parameters of nodes with different ones.
     configs: AHashMap<Hostname, NodeConfig>,
     objects: AHashMap<Key, Update>,
     index: Places,
     services: Services,
-    /// The nodes that have been asked.
+    /// Nodes that have been evaluated.
     nodes: AHashMap<Hostname, NodeView>,
 }
 
@@ -51,7 +51,8 @@ impl FromIterator<Update> for Cluster {
 }
 
 impl Cluster {
-    /// One without any objects, whose nodes have these parameters. The name of the node in `graph` means nothing.
+    /// Returns a cluster without objects, whose nodes have these parameters. The name of the node
+    /// in `graph` has no effect.
     #[must_use]
     pub fn new(graph: GraphConfig, settings: Settings) -> Self {
         Self {
@@ -64,13 +65,13 @@ impl Cluster {
         }
     }
 
-    /// Gives a node parameters of its own.
+    /// Sets separate parameters of a node.
     pub fn configure(&mut self, node: Hostname, graph: GraphConfig, settings: Settings) {
         self.nodes.remove(&node);
         self.configs.insert(node, NodeConfig { graph, settings });
     }
 
-    /// Takes a change of an object.
+    /// Applies a change of an object.
     pub fn apply(&mut self, update: Update) {
         for node in self.nodes.values_mut() {
             node.on_update(update.clone());
@@ -84,36 +85,37 @@ impl Cluster {
         }
     }
 
-    /// What has an address. Of several workloads that have it, the one that was told first.
+    /// Returns the place with an address; see [`Places::place`].
     #[must_use]
     pub fn place_of(&self, address: IpAddr) -> Place {
         self.index.place(address)
     }
 
-    /// The network set that holds an address; see [`Places::network_set`].
+    /// Returns the network set that contains an address; see [`Places::network_set`].
     #[must_use]
     pub fn network_set_of(&self, address: IpAddr, namespace: Option<&str>) -> Option<&NetworkSetName> {
         self.index.network_set(address, namespace)
     }
 
-    /// The Services, by the addresses and ports at which they are reached.
+    /// Returns the Services by the addresses and ports at which they are reached.
     #[must_use]
     pub fn services(&self) -> &Services {
         &self.services
     }
 
-    /// The endpoints of a workload, by the name that its orchestrator gives it: `namespace/pod` for Kubernetes.
+    /// Returns the endpoints of a workload by the name that its orchestrator gives it:
+    /// `namespace/pod` in Kubernetes.
     #[must_use]
     pub fn workloads_named(&self, name: &str) -> &[WorkloadEndpointKey] {
         self.index.workloads(name)
     }
 
-    /// The names of all workloads, in no order.
+    /// Returns the names of all workloads in arbitrary order.
     pub fn workload_names(&self) -> impl Iterator<Item = &str> {
         self.index.workload_names()
     }
 
-    /// A workload.
+    /// Returns a workload.
     #[must_use]
     pub fn workload(&self, key: &WorkloadEndpointKey) -> Option<&WorkloadEndpoint> {
         match self.objects.get(&Key::WorkloadEndpoint(key.clone())) {
@@ -122,26 +124,26 @@ impl Cluster {
         }
     }
 
-    /// The first address of a node in a family, in the order in which the node was told.
+    /// Returns the first address of a node in a family, in the order of the node's fields.
     #[must_use]
     pub fn node_address(&self, host: &Hostname, family: Family) -> Option<IpAddr> {
         let Some(Update::Node(_, Some(node))) = self.objects.get(&Key::Node(host.clone())) else { return None };
         node.own_addresses().find(|address| Family::of(*address) == family)
     }
 
-    /// An object.
+    /// Returns an object.
     #[must_use]
     pub fn object(&self, key: &Key) -> Option<&Update> {
         self.objects.get(key)
     }
 
-    /// All objects, in no order.
+    /// Returns all objects in arbitrary order.
     pub fn objects(&self) -> impl Iterator<Item = &Update> {
         self.objects.values()
     }
 
-    /// What becomes of the first packet of a connection between two places. The packet has the addresses that policy sees:
-    /// those behind any translation.
+    /// Evaluates the first packet of a connection between two places. The packet has the addresses
+    /// that policy sees, after any translation.
     ///
     /// # Errors
     /// If neither place is in the cluster, or one of them does not exist in it.
@@ -149,8 +151,8 @@ impl Cluster {
         self.ask(from, to, Asked { packet, is_pending: false })
     }
 
-    /// The same as [`Cluster::connection`], if all staged policies were in force, and those of the same names that they are to
-    /// replace were not.
+    /// As [`Cluster::connection`], with all staged policies in force in place of the policies that
+    /// they replace.
     ///
     /// # Errors
     /// If neither place is in the cluster, or one of them does not exist in it.
@@ -158,9 +160,10 @@ impl Cluster {
         self.ask(from, to, Asked { packet, is_pending: true })
     }
 
-    /// What becomes of a connection that a node takes in at one of its own addresses and passes on to what answers for a Service
-    /// (a node port). `entering` is its first packet as it comes to that node, `packet` the same behind the translation of the
-    /// destination, and `leaving` as another node sees it, with the address of the node that passed it on as its source.
+    /// Evaluates a connection that a node accepts at one of its addresses and forwards to a backend
+    /// of a Service (a node port). `entering` is its first packet as it reaches that node, `packet`
+    /// is the same after DNAT, and `leaving` is the packet as another node sees it, with the
+    /// address of the forwarding node as its source.
     ///
     /// # Errors
     /// If one of the places does not exist in the cluster.
@@ -182,7 +185,7 @@ impl Cluster {
             Place::Outside => false,
         };
         if is_on(from) {
-            // The node translates it before its policies see it.
+            // The node translates the packet before its policies see it.
             return self.ask(from, to, asked);
         }
         let mut connection = Connection::default();
@@ -212,7 +215,7 @@ impl Cluster {
                 let node = self.node(to)?;
                 connection.legs.push(node.leg(At::WorkloadToHost(from.id()), Direction::Egress, asked)?);
             }
-            // The original does not police what a node sends to its own workloads.
+            // Felix applies no policy to packets of a node to its workloads.
             (Place::Node(from), Place::Workload(to)) if from.as_str() == to.host() => self.known(to)?,
             (Place::Node(from), Place::Node(to)) if from == to => {}
             _ => {
@@ -227,7 +230,8 @@ impl Cluster {
         Ok(connection)
     }
 
-    /// What the source's node says. `forwarded` is what its host endpoints take a workload's packets for, if they see them.
+    /// Evaluates the packet on the source's node. `forwarded` is the kind of a workload's traffic
+    /// for the host endpoints; `None` if they do not see it.
     fn leave(
         &mut self,
         from: &Place,
@@ -251,7 +255,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// What the destination's node says.
+    /// Evaluates the packet on the destination's node.
     fn arrive(
         &mut self,
         to: &Place,
@@ -279,7 +283,7 @@ impl Cluster {
         self.workload(key).map(drop).ok_or_else(|| Missing::Workload(key.id()).into())
     }
 
-    /// A node as it is now.
+    /// Returns the current view of a node.
     fn node(&mut self, host: &Hostname) -> Result<&NodeView, TraceError> {
         let Self { config, configs, objects, nodes, .. } = self;
         let node = nodes.entry(host.clone()).or_insert_with(|| {

@@ -1,4 +1,4 @@
-//! What is asked, and what is answered.
+//! Questions about connections, and their answers.
 
 use std::fmt;
 
@@ -11,19 +11,19 @@ use tortie_model::{Direction, HostEndpointName, Hostname, WorkloadEndpointId, Wo
 pub enum Place {
     /// A workload.
     Workload(WorkloadEndpointKey),
-    /// A node itself.
+    /// A node.
     Node(Hostname),
-    /// Nothing of the cluster.
+    /// A place outside the cluster.
     Outside,
 }
 
-/// An endpoint that a connection meets.
+/// An endpoint that a connection passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum At {
     /// A workload.
     Workload(WorkloadEndpointId),
-    /// A workload, about packets to its own node.
+    /// A workload, for packets to its node.
     WorkloadToHost(WorkloadEndpointId),
     /// A layer of a host endpoint.
     Host(HostEndpointName, Layer),
@@ -47,22 +47,22 @@ impl fmt::Display for At {
     }
 }
 
-/// What an endpoint on the way says.
+/// Answer of an endpoint on the way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leg {
-    /// The node that it belongs to.
+    /// Its node.
     pub node: Hostname,
     /// The endpoint.
     pub at: At,
-    /// Whether the packet leaves the endpoint or comes to it.
+    /// Whether the packet leaves the endpoint (egress) or enters it (ingress).
     pub direction: Direction,
-    /// What it says, and why.
+    /// Its verdict, with the evaluated rules.
     pub explanation: Explanation,
 }
 
 impl Leg {
-    /// What it says.
+    /// Returns its verdict.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         self.explanation.answer.verdict
@@ -70,7 +70,8 @@ impl Leg {
 }
 
 impl fmt::Display for Leg {
-    /// `denied at shop/db on node-1, ingress, by NetworkPolicy/shop/db-clients, ingress rule 1`
+    /// Writes `denied at shop/db on node-1, ingress, by NetworkPolicy/shop/db-clients, ingress rule
+    /// 1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = match self.verdict() {
             Verdict::Allow => "allowed",
@@ -86,16 +87,18 @@ impl fmt::Display for Leg {
     }
 }
 
-/// What becomes of a connection.
+/// Result of the evaluation of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Connection {
-    /// What the endpoints on the way say, in order. All are asked, also behind one that denies.
+    /// Answers of the endpoints on the way, in order. All are evaluated, also after one that
+    /// denies.
     pub legs: Vec<Leg>,
 }
 
 impl Connection {
-    /// Whether it passes: nothing denies. [`Verdict::Undecided`] if others' rules on a node decide in the end.
+    /// Returns `Allow` if no endpoint denies the connection, and [`Verdict::Undecided`] if rules of
+    /// other programs on a node decide in the end.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         let is_open = |leg: &Leg| leg.verdict() == Verdict::Undecided && matches!(leg.at, At::WorkloadToHost(_));
@@ -108,7 +111,7 @@ impl Connection {
         }
     }
 
-    /// Where it ends.
+    /// Returns the first answer that denies.
     #[must_use]
     pub fn denied_by(&self) -> Option<&Leg> {
         self.legs.iter().find(|leg| leg.verdict() == Verdict::Deny)

@@ -2,7 +2,7 @@
 
 use tortie_evaluate::{Missing, UpdateError};
 
-/// The reason why a question has no answer.
+/// Reason for a question without an answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {

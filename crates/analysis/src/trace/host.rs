@@ -1,4 +1,4 @@
-//! Which host endpoints of a node see a packet, and which of their layers.
+//! Host endpoints of a node that filter a packet, and their layers.
 
 use std::net::IpAddr;
 
@@ -7,44 +7,46 @@ use tortie_model::{Direction, HostEndpointName, HostInterface};
 
 use crate::trace::index::host_endpoint_addresses;
 
-/// What a packet is to the host endpoints of a node.
+/// Kind of a packet for the host endpoints of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::exhaustive_enums, reason = "there are no others")]
 pub enum Traffic {
-    /// The node's own.
+    /// Traffic of the node itself.
     Own,
-    /// Forwarded to or from what is outside the cluster, or another node.
+    /// Forwarded traffic to or from a place outside the cluster, or another node.
     Forwarded,
-    /// Forwarded between workloads of different nodes.
+    /// Forwarded traffic between workloads of different nodes.
     BetweenWorkloads,
 }
 
 impl Traffic {
-    /// The layers that a packet meets that comes in by a host endpoint (ingress), or leaves by one (egress), in order.
+    /// Returns the layers of a host endpoint that a packet passes on entry (ingress) or exit
+    /// (egress), in order.
     #[must_use]
     pub const fn layers(self, direction: Direction) -> &'static [Layer] {
         match (direction, self) {
             (Direction::Ingress, Self::Own) => &[Layer::Untracked, Layer::PreDnat, Layer::Normal],
             (Direction::Ingress, _) => &[Layer::Untracked, Layer::PreDnat, Layer::Forward],
             (Direction::Egress, Self::Own) => &[Layer::Untracked, Layer::Normal],
-            // Packets that are forwarded have been tracked before they leave.
+            // Conntrack has seen forwarded packets before they leave.
             (Direction::Egress, _) => &[Layer::Forward],
         }
     }
 
-    /// Whether no other layer of the host endpoint is asked behind one that says this.
+    /// Reports whether a layer with this verdict is the last one of the host endpoint that is
+    /// evaluated.
     #[must_use]
     pub fn ends(self, layer: Layer, verdict: Verdict) -> bool {
         match layer {
-            // What is let through untracked meets no other policy of its host.
+            // A packet that an untracked policy allows skips the other policies of the host.
             Layer::Untracked => verdict == Verdict::Deny || verdict == Verdict::Allow && self == Self::Own,
             _ => verdict == Verdict::Deny,
         }
     }
 
-    /// The host endpoints of a node that may see a packet, in order of their names. `own` is the address of the packet at the
-    /// node's end. By which interface it comes or goes is not known: of the node's host endpoints those are meant that expect
-    /// this address, else those of all interfaces, else all.
+    /// Returns the host endpoints of a node that may filter a packet, sorted by name. `own` is the
+    /// address of the packet at the node's end. The interface of the packet is unknown: the result
+    /// is the host endpoints that expect this address, else those of all interfaces, else all.
     #[must_use]
     pub fn host_endpoints(self, evaluator: &Evaluator, own: IpAddr) -> Vec<HostEndpointName> {
         let mut all: Vec<_> = evaluator.host_endpoints().collect();

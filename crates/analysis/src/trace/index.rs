@@ -1,4 +1,4 @@
-//! Which place has an address, and which workload a name.
+//! Index of places by address, and of workloads by name.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use tortie_model::{Cidr, HostEndpoint, NetworkSetName, Update, WorkloadEndpoint,
 
 use crate::trace::connection::Place;
 
-/// The places of a cluster by their addresses and names.
+/// Places of a cluster by their addresses and names.
 ///
 /// ```
 /// use tortie_model::{NetworkSet, NetworkSetName, Update, Valid};
@@ -27,18 +27,18 @@ use crate::trace::connection::Place;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Places {
-    /// More than one place for an address that is given out more than once.
+    /// More than one place for an address that is assigned more than once.
     places: AHashMap<IpAddr, SmallVec<[Place; 1]>>,
-    /// By namespace and name, as the orchestrator has them.
+    /// Workloads by namespace and name of the orchestrator.
     workloads: AHashMap<Arc<str>, SmallVec<[WorkloadEndpointKey; 1]>>,
-    /// By their networks, masked.
+    /// Network sets by their networks without host bits.
     network_sets: AHashMap<Cidr, SmallVec<[NetworkSetName; 1]>>,
-    /// How many networks of these lengths there are, of network sets.
+    /// Number of networks of network sets by prefix length.
     lengths_v4: Lengths,
     lengths_v6: Lengths,
 }
 
-/// The lengths of prefixes that occur, longest last.
+/// Prefix lengths that occur, the longest last.
 #[derive(Clone, Debug, Default)]
 struct Lengths {
     counts: AHashMap<u8, usize>,
@@ -46,7 +46,7 @@ struct Lengths {
 }
 
 impl Lengths {
-    #[expect(clippy::expect_used, reason = "networks are forgotten that were entered")]
+    #[expect(clippy::expect_used, reason = "only added networks are removed")]
     fn set(&mut self, length: u8, is_there: bool) {
         let count = self.counts.entry(length).or_default();
         *count = if is_there { *count + 1 } else { count.checked_sub(1).expect("the network was counted") };
@@ -59,10 +59,10 @@ impl Lengths {
 }
 
 impl Places {
-    /// Takes what an object was, and what it is. Objects that have no addresses are ignored.
+    /// Replaces the former state of an object. Objects without addresses are ignored.
     ///
     /// # Panics
-    /// If `before` is not the state of the object that was given last.
+    /// If `before` is not the last state of the object.
     pub fn replace(&mut self, before: Option<&Update>, after: &Update) {
         for (update, is_there) in before.map(|before| (before, false)).into_iter().chain([(after, true)]) {
             match update {
@@ -95,7 +95,9 @@ impl Places {
         }
     }
 
-    /// What has an address. Workloads come before nodes: a pod in its node's network has no endpoint.
+    /// Returns the place with an address. Workloads take precedence over nodes, because a pod in
+    /// the host network has no endpoint. Of several workloads, one whose address the platform has
+    /// confirmed takes precedence.
     #[must_use]
     pub fn place(&self, address: IpAddr) -> Place {
         let places = self.places.get(&address).map_or(&[][..], |places| places);
@@ -103,8 +105,9 @@ impl Places {
         workload.or(places.first()).cloned().unwrap_or(Place::Outside)
     }
 
-    /// The network set that holds an address: one of this namespace before global ones before all others, then that with the
-    /// longest prefix, then the first by name (`felix/calc/iplpm.go`).
+    /// Returns the network set that contains an address. Sets of this namespace take precedence
+    /// over global ones, and these over all others; then the longest prefix decides, then the name
+    /// (`felix/calc/iplpm.go`).
     #[must_use]
     pub fn network_set(&self, address: IpAddr, namespace: Option<&str>) -> Option<&NetworkSetName> {
         let lengths = if address.is_ipv4() { &self.lengths_v4 } else { &self.lengths_v6 };
@@ -122,44 +125,46 @@ impl Places {
         best.map(|(_, name)| name)
     }
 
-    /// The endpoints of a workload, by the name that its orchestrator gives it: `namespace/pod` for Kubernetes.
+    /// Returns the endpoints of a workload by the name that its orchestrator gives it:
+    /// `namespace/pod` in Kubernetes.
     #[must_use]
     pub fn workloads(&self, name: &str) -> &[WorkloadEndpointKey] {
         self.workloads.get(name).map_or(&[], |keys| keys)
     }
 
-    /// The names of all workloads, in no order.
+    /// Returns the names of all workloads in arbitrary order.
     pub fn workload_names(&self) -> impl Iterator<Item = &str> {
         self.workloads.keys().map(|name| &**name)
     }
 
-    #[expect(clippy::expect_used, reason = "objects are forgotten that were entered")]
+    #[expect(clippy::expect_used, reason = "only added objects are removed")]
     fn set(&mut self, address: IpAddr, place: &Place, is_there: bool) {
         let places = self.places.entry(address).or_default();
         if is_there {
-            // A node may say an address in several fields, and its host endpoints as well: each counts.
+            // A node may have an address in several fields and in its host endpoints: each entry
+            // counts.
             places.push(place.clone());
             return;
         }
         let at = places.iter().position(|other| other == place);
-        places.remove(at.expect("an address is forgotten as often as it was entered"));
+        places.remove(at.expect("an address is removed as often as it was added"));
         if places.is_empty() {
             self.places.remove(&address);
         }
     }
 
-    /// An endpoint whose addresses the platform confirmed comes before those that only claim them.
-    #[expect(clippy::expect_used, reason = "the endpoint was just entered with its addresses")]
+    /// Puts an endpoint whose addresses the platform confirmed before those that only claim them.
+    #[expect(clippy::expect_used, reason = "the endpoint was just added with its addresses")]
     fn put_first(&mut self, endpoint: &WorkloadEndpoint, key: &WorkloadEndpointKey) {
         for address in workload_addresses(endpoint) {
-            let places = self.places.get_mut(&address).expect("the address was entered");
+            let places = self.places.get_mut(&address).expect("the address was added");
             let own = |place: &Place| matches!(place, Place::Workload(other) if other == key);
-            let own = places.remove(places.iter().position(own).expect("the endpoint was entered at its address"));
+            let own = places.remove(places.iter().position(own).expect("the endpoint was added at its address"));
             places.insert(0, own);
         }
     }
 
-    #[expect(clippy::expect_used, reason = "network sets are forgotten that were entered")]
+    #[expect(clippy::expect_used, reason = "only added network sets are removed")]
     fn set_network(&mut self, net: Cidr, name: &NetworkSetName, is_there: bool) {
         let net = net.masked();
         let names = self.network_sets.entry(net).or_default();
@@ -167,7 +172,7 @@ impl Places {
             names.push(name.clone());
         } else {
             let at = names.iter().position(|other| other == name);
-            names.remove(at.expect("a network is forgotten as often as it was entered"));
+            names.remove(at.expect("a network is removed as often as it was added"));
         }
         if names.is_empty() {
             self.network_sets.remove(&net);
@@ -176,13 +181,13 @@ impl Places {
         lengths.set(net.prefix_len(), is_there);
     }
 
-    #[expect(clippy::expect_used, reason = "endpoints are forgotten that were entered")]
+    #[expect(clippy::expect_used, reason = "only added endpoints are removed")]
     fn set_name(&mut self, key: &WorkloadEndpointKey, is_there: bool) {
         if is_there {
             self.workloads.entry(key.workload().into()).or_default().push(key.clone());
             return;
         }
-        let keys = self.workloads.get_mut(key.workload()).expect("the endpoint was entered by its workload");
+        let keys = self.workloads.get_mut(key.workload()).expect("the endpoint was added by its workload");
         keys.retain(|other| other != key);
         if keys.is_empty() {
             self.workloads.remove(key.workload());
@@ -231,7 +236,7 @@ mod tests {
         assert_eq!(found(&places, "2001:db8::1", None), "other/a");
         assert_eq!(found(&places, "10.0.0.1", None), "");
 
-        // Each of the two entries of one network counts.
+        // Each of the two entries of the same network counts.
         places.replace(Some(&updates[0]), &set("all", &["192.0.2.0/24"]));
         assert_eq!(found(&places, "192.0.2.200", None), "all");
         for update in [&set("all", &["192.0.2.0/24"]), &updates[1], &updates[2], &updates[3], &updates[4]] {

@@ -1,4 +1,4 @@
-//! The addresses of a network set, as far as policies tell them apart.
+//! Addresses of a network set, as far as policies distinguish them.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,20 +8,23 @@ use tortie_model::{Cidr, Family, Key, NetworkSetName, Rule, Update};
 use crate::trace::cluster::Cluster;
 use crate::trace::connection::Place;
 
-/// A network, in whole or in part within a network set, whose addresses no policy tells apart.
+/// Network, completely or partly in a network set, whose addresses no policy distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SetNetwork {
-    /// The network. What is said of it holds for its addresses that are in no smaller one of the same set, nor in the cluster.
+    /// The network. It stands for its addresses that are neither in a longer network of the same
+    /// set nor in the cluster.
     pub net: Cidr,
     /// One of those addresses.
     pub example: IpAddr,
 }
 
 impl Cluster {
-    /// The networks of a network set in a family, and those inside them that policies, services or other network sets name:
-    /// the first address of each stands for all. `None` if there is no such network set.
+    /// Returns the networks of a network set in a family, and the longer networks in them that
+    /// policies, services or other network sets name. The first address of each stands for all.
+    /// `None` if the network set does not exist.
     ///
-    /// Networks come before those inside them. One is left out if it has no address of its own outside the cluster.
+    /// Networks precede those inside them. A network is left out if all its addresses are in others
+    /// or in the cluster.
     #[must_use]
     pub fn networks_of_set(&self, name: &NetworkSetName, family: Family) -> Option<Vec<SetNetwork>> {
         let Some(Update::NetworkSet(_, Some(set))) = self.object(&Key::NetworkSet(name.clone())) else { return None };
@@ -29,7 +32,7 @@ impl Cluster {
         let roots: BTreeSet<Cidr> = set.nets.iter().map(Cidr::masked).filter(of_family).collect();
         let named = self.objects().flat_map(named_networks).map(Cidr::masked).filter(of_family);
         let mut nets: Vec<Cidr> = named.filter(|net| is_within(&roots, *net)).chain(roots.iter().copied()).collect();
-        // Networks before those inside them.
+        // Networks precede those inside them.
         nets.sort_unstable_by_key(|net| (bits(net.address()), net.prefix_len()));
         nets.dedup();
         let mut networks = Vec::new();
@@ -42,7 +45,8 @@ impl Cluster {
         Some(networks)
     }
 
-    /// The first address of a network that is in none of those inside it, which come in order, and nothing of the cluster's.
+    /// Returns the first address of a network that is neither in one of the networks inside it,
+    /// which are sorted, nor in the cluster.
     fn address_of_its_own(&self, net: Cidr, inside: impl Iterator<Item = Cidr>) -> Option<IpAddr> {
         let last = bits(net.last_host().address());
         let mut next = bits(net.address());
@@ -63,13 +67,13 @@ impl Cluster {
     }
 }
 
-/// Whether one of these networks, or one around it, is this one.
+/// Reports whether this network, or one that contains it, is among these.
 fn is_within(roots: &BTreeSet<Cidr>, net: Cidr) -> bool {
     (0..=net.prefix_len())
         .any(|length| Cidr::new(net.address(), length).is_some_and(|net| roots.contains(&net.masked())))
 }
 
-/// The networks by which policies may tell addresses outside the cluster apart.
+/// Returns the networks by which policies may distinguish addresses outside the cluster.
 fn named_networks(object: &Update) -> Vec<Cidr> {
     let of_rules = |rules: &[Rule]| -> Vec<Cidr> {
         let ends = rules.iter().flat_map(|rule| [&rule.source, &rule.destination]);
@@ -147,7 +151,7 @@ mod tests {
             ]
         );
         assert_eq!(told(&cluster, Family::V6), ["2001:db8::/64 2001:db8::"]);
-        // Nothing is left of a network but what is inside it, or the cluster's.
+        // The networks inside a network and the cluster take all its addresses.
         cluster.apply(set("other", &[net("192.0.2.0/25"), net("192.0.2.128/25")]));
         cluster.apply(node("198.51.100.0"));
         assert_eq!(told(&cluster, Family::V4), ["192.0.2.0/25 192.0.2.0", "192.0.2.128/25 192.0.2.128"]);

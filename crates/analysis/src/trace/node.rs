@@ -7,7 +7,7 @@ use tortie_model::{Direction, Hostname, SyncStatus, Update};
 use crate::trace::connection::{At, Leg};
 use crate::trace::host::Traffic;
 
-/// What a node enforces, kept up to date.
+/// Current desired state of a node.
 #[derive(Debug)]
 pub(crate) struct NodeView {
     host: Hostname,
@@ -15,11 +15,11 @@ pub(crate) struct NodeView {
     evaluator: Evaluator,
 }
 
-/// A packet, and by which policies it is asked about.
+/// A packet, and the policies that evaluate it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
     pub(crate) packet: &'a Packet,
-    /// Whether staged policies are taken for enforced ones.
+    /// Whether staged policies count as enforced.
     pub(crate) is_pending: bool,
 }
 
@@ -54,7 +54,7 @@ impl NodeView {
         Ok(Leg { node: self.host.clone(), at, direction, explanation })
     }
 
-    /// What host endpoints say about a packet that comes to the node, or leaves it.
+    /// Evaluates the host endpoints for a packet that enters or leaves the node.
     pub(crate) fn host_legs(
         &self,
         traffic: Traffic,
@@ -65,7 +65,8 @@ impl NodeView {
         self.all_host_legs(traffic, direction, [asked, asked], legs)
     }
 
-    /// What host endpoints say about a packet that comes to the node as `entering`, and whose destination it then translates.
+    /// Evaluates the host endpoints for a packet that reaches the node as `entering`, before DNAT
+    /// on the node.
     pub(crate) fn host_legs_in(
         &self,
         traffic: Traffic,

@@ -1,4 +1,4 @@
-//! Where connections to a Service end up.
+//! Backends of connections to a Service.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use crate::trace::cluster::Cluster;
 use crate::trace::connection::Place;
 use crate::trace::services::ServicePortName;
 
-/// An address and a port that answer for a Service.
+/// Address and port of a backend of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Backend {
     /// The address.
@@ -18,7 +18,7 @@ pub struct Backend {
     pub port: u16,
 }
 
-/// Why it is not known where connections to a Service end up.
+/// Reason for unknown backends of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceError {
@@ -33,7 +33,7 @@ pub enum ServiceError {
         /// The port.
         port: u16,
     },
-    /// The Service has nobody who answers for it.
+    /// The Service has no backend.
     #[error("service {service} has no {family} endpoint for port {port}")]
     NoBackend {
         /// The Service.
@@ -46,8 +46,8 @@ pub enum ServiceError {
 }
 
 impl Cluster {
-    /// The port of a Service that connections to an address and port go to: at an address of the Service's own, or at a node
-    /// port of one of a node's addresses.
+    /// Returns the Service port for connections to an address and port: at an address of the
+    /// Service, or at a node port of an address of a node.
     #[must_use]
     pub fn service_at(&self, address: IpAddr, protocol: NamedProtocol, port: u16) -> Option<&ServicePortName> {
         let number = Protocol::Named(protocol).number();
@@ -56,10 +56,10 @@ impl Cluster {
         self.services().at(address, number, port).or_else(|| by_node().filter(|_| is_node()))
     }
 
-    /// What answers for a port of a Service, in order. Whether it is ready is not known.
+    /// Returns the backends of a port of a Service, sorted. Their readiness is unknown.
     ///
     /// # Errors
-    /// If there is no such Service or port, or nothing answers for it in this family.
+    /// If the Service, its port, or a backend in this family is missing.
     pub fn backends(
         &self,
         service: &NamespacedName,
@@ -83,7 +83,7 @@ impl Cluster {
         });
         let mut backends = BTreeSet::new();
         for slice in slices {
-            // A slice's ports have the names of the service's.
+            // The ports of a slice have the names of the service's ports.
             let ports = slice.ports.iter().filter(|of| of.name == meant.name && of.protocol == protocol);
             for port in ports.filter_map(|of| of.port) {
                 let addresses = slice.addresses.iter().filter(|address| Family::of(**address) == family);

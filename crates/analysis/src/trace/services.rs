@@ -1,4 +1,4 @@
-//! Which Service answers at an address and port.
+//! Index of Services by address and port.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ pub struct ServicePortName {
     pub service: NamespacedName,
     /// The name of the port; empty if it has none.
     pub name: Arc<str>,
-    /// The port of the Service itself, behind no translation.
+    /// The port of the Service itself, before translation.
     pub port: u16,
 }
 
-/// The Services of a cluster by the addresses and ports at which they are reached: cluster addresses, external addresses, those
-/// that a load balancer was given, and ports of nodes.
+/// Services of a cluster by the addresses and ports at which they are reached: cluster addresses,
+/// external addresses, load balancer addresses, and node ports.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -47,7 +47,7 @@ pub struct Services {
     by_address: AHashMap<IpAddr, SmallVec<[NamespacedName; 1]>>,
 }
 
-/// Where a Service is reached, by the number of the protocol and a port.
+/// Address at which a Service is reached, with protocol number and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Reached {
     Address(IpAddr, u8, u16),
@@ -55,10 +55,10 @@ enum Reached {
 }
 
 impl Services {
-    /// Takes what an object was, and what it is. Objects that are no Services are ignored.
+    /// Replaces the former state of an object. Objects other than Services are ignored.
     ///
     /// # Panics
-    /// If `before` is not the state of the Service that was given last.
+    /// If `before` is not the last state of the Service.
     pub fn replace(&mut self, before: Option<&Update>, after: &Update) {
         for (update, is_there) in before.map(|before| (before, false)).into_iter().chain([(after, true)]) {
             let Update::Service(name, Some(service)) = update else { continue };
@@ -77,33 +77,34 @@ impl Services {
         }
     }
 
-    /// What is reached by the number of a protocol at an address of its own and a port. Of several, the first by name.
+    /// Returns the Service port at an address of the Service, by protocol number and port. Of
+    /// several, the first by name.
     #[must_use]
     pub fn at(&self, address: IpAddr, protocol: u8, port: u16) -> Option<&ServicePortName> {
         self.at.get(&Reached::Address(address, protocol, port))?.first()
     }
 
-    /// What is reached by this port of any node.
+    /// Returns the Service port at this port of any node.
     #[must_use]
     pub fn at_node_port(&self, protocol: u8, port: u16) -> Option<&ServicePortName> {
         self.at.get(&Reached::Nodes(protocol, port))?.first()
     }
 
-    /// The Service that has an address of its own. Of several, the first by name.
+    /// Returns the Service with this address. Of several, the first by name.
     #[must_use]
     pub fn with_address(&self, address: IpAddr) -> Option<&NamespacedName> {
         self.by_address.get(&address)?.first()
     }
 
-    /// Whether there are none.
+    /// Reports whether there are no Services.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.at.is_empty() && self.by_address.is_empty()
     }
 }
 
-/// Adds or removes one, in order. One that is told twice is there twice.
-#[expect(clippy::expect_used, reason = "Services are forgotten that were entered")]
+/// Adds or removes an entry, in order. An entry that is added twice exists twice.
+#[expect(clippy::expect_used, reason = "only added Services are removed")]
 fn set<K: std::hash::Hash + Eq, V: Clone + Ord>(
     map: &mut AHashMap<K, SmallVec<[V; 1]>>,
     key: K,
@@ -118,8 +119,8 @@ fn set<K: std::hash::Hash + Eq, V: Clone + Ord>(
         values.insert(at, value.clone());
         return;
     }
-    let values = map.get_mut(&key).expect("the Service was entered");
-    values.remove(values.binary_search(value).expect("a Service is forgotten as often as it was entered"));
+    let values = map.get_mut(&key).expect("the Service was added");
+    values.remove(values.binary_search(value).expect("a Service is removed as often as it was added"));
     if values.is_empty() {
         map.remove(&key);
     }
@@ -127,11 +128,11 @@ fn set<K: std::hash::Hash + Eq, V: Clone + Ord>(
 
 fn addresses(service: &Service) -> impl Iterator<Item = IpAddr> + '_ {
     let written = [&service.cluster_ips, &service.external_ips, &service.load_balancer_ingress_ips];
-    // A Service without a cluster address says `None`.
+    // A Service without a cluster address has `None`.
     written.into_iter().flatten().filter_map(|text| parse_address(text))
 }
 
-/// Protocol and port by their numbers; `None` if they are out of range.
+/// Returns the numbers of protocol and port; `None` if they are out of range.
 fn numbers(port: &ServicePort) -> Option<(u8, u16, &ServicePort)> {
     let known = [NamedProtocol::Tcp, NamedProtocol::Udp, NamedProtocol::Sctp];
     let named = known.into_iter().find(|known| port.protocol.eq_ignore_ascii_case(known.as_str()));
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!(services.at_node_port(6, 30080).unwrap().port, 80);
         assert!(services.at_node_port(17, 30080).is_none());
 
-        // Another one has an address of it for a while, and comes first.
+        // Another Service shares an address for a while, and sorts first.
         let other = update("api", Some(service("10.96.0.8", &[("https", 443, 0), ("http", 80, 0)])));
         services.replace(None, &other);
         assert_eq!(services.at("203.0.113.1".parse().unwrap(), 6, 80).unwrap().service.name, "api".into());

@@ -1,5 +1,5 @@
-//! For each step of each policy case, a picture says of each flow what becomes of it.
-#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+//! A picture has the verdict of each flow, for each step of each policy case.
+#![allow(clippy::unwrap_used, reason = "an unexpected value fails the test")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use tortie_lab::pods::{self, Flow};
 use tortie_model::{Direction, Family, Key, Protocol, Update};
 
 const NODES: usize = 2;
-/// How many ports of a case have pictures of their own.
+/// Number of ports of a case with separate pictures.
 const PORTS: usize = 3;
 
 fn node(map: &Map, place: &pods::Place) -> usize {
@@ -30,7 +30,7 @@ fn protocol(flow: &Flow) -> Protocol {
     }
 }
 
-/// Whether what an end says lets a flow through.
+/// Reports whether the rulings of an end allow a flow.
 fn lets(map: &Map, (own, direction, peer): (usize, Direction, usize), flow: &Flow) -> bool {
     let rulings = map.ends().nth(map.said(own, direction, peer).unwrap()).unwrap();
     let is_about = |ruling: &&Ruling| {
@@ -51,8 +51,8 @@ fn is_at(map: &Map, anchor: Anchor, node: usize) -> bool {
     }
 }
 
-/// Whether an edge is drawn for it, or both ends let it through whoever the peer is: with a map of one port only, what is open
-/// is open for that port.
+/// Reports whether an edge exists for it, or both ends allow it regardless of the peer. The map is
+/// limited to one port, so that an open end is open for that port.
 fn is_drawn(map: &Map, from: usize, to: usize) -> bool {
     let opens = |access: &Access| matches!(access, Access::Everything | Access::Some(_));
     if map.is_alike(from, to) {
@@ -62,7 +62,7 @@ fn is_drawn(map: &Map, from: usize, to: usize) -> bool {
     map.edges.iter().filter(is_real).any(|edge| is_at(map, edge.from, from) && is_at(map, edge.to, to))
 }
 
-/// How many flows there were, and how many of them pass.
+/// Returns the number of flows, and the number of those that pass.
 fn agrees(case: &Case) -> (usize, usize) {
     let mut followed = cases::Followed::new(NODES);
     let mut objects: BTreeMap<Key, Update> = BTreeMap::new();
@@ -96,7 +96,7 @@ fn agrees(case: &Case) -> (usize, usize) {
 
             asked += 1;
             passing += usize::from(found);
-            // Of one port at a time, after the last step only: each takes a picture of its own.
+            // Single ports are checked after the last step only: each needs a separate picture.
             if is_v6 || number + 1 < case.steps.len() {
                 continue;
             }

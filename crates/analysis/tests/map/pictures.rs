@@ -1,4 +1,4 @@
-//! What pictures of an example show, leave out and put together.
+//! Contents, omissions and foldings of pictures of an example.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that reads manifests")]
 
 use std::fs;
@@ -10,7 +10,7 @@ use tortie_model::{Interner, Order, Protocol, Tier, TierDefaultAction, TierName,
 use tortie_resources::manifest::{Format, Outcome, read};
 
 fn example() -> Vec<Update> {
-    // Which every datastore has.
+    // Every datastore has this tier.
     let order = Order::new(1_000_000.0);
     let tier = Tier { order, default_action: Some(TierDefaultAction::Deny) };
     let mut updates = vec![Update::Tier(TierName::default_tier(), Some(tier))];
@@ -31,7 +31,7 @@ fn options() -> Options {
     Options::new(GraphConfig::new("any".into()), Settings::default())
 }
 
-/// Edges as text, in order.
+/// Returns the edges as text, in order.
 fn edges(map: &Map) -> Vec<String> {
     let text = |edge: &tortie_analysis::map::Edge| {
         let part = if edge.is_part { " (some)" } else { "" };
@@ -81,7 +81,7 @@ fn a_part_is_what_it_is_in_the_whole() {
     let found: Vec<String> = edges(&part).into_iter().filter(|edge| edge.contains("payments/")).collect();
     assert_eq!(found.iter().filter(|edge| wanted.contains(edge)).count(), wanted.len(), "{found:#?}");
     assert!(part.nodes.iter().all(|node| node.title != "db-0") && part.left_out[1] > 0);
-    // What is between others is not told.
+    // Edges between other nodes are left out.
     assert!(edges(&part).iter().all(|edge| !edge.contains("shop/web")), "{:#?}", edges(&part));
 }
 
@@ -94,7 +94,7 @@ fn ports_that_are_asked_about_are_named() {
     assert!(map.edges.iter().all(|edge| edge.label == "udp 53"), "{:#?}", edges(&map));
 }
 
-/// Gives a workload the address, and if wanted the interface, of another.
+/// Assigns the address, and optionally the interface, of one workload to another.
 fn with_the_claim_of(
     mut updates: Vec<Update>,
     claimant: &str,
@@ -150,14 +150,14 @@ fn workloads_that_claim_the_same_are_denied_and_named() {
         }
         assert!(edges(&denied).iter().all(|edge| !edge.contains("grafana")), "{:#?}", edges(&denied));
         assert!(dot(&denied, &|by, _| format!("{by:?}")).contains(&format!("// {one}: contested")));
-        // Endpoints of different nodes may have the same.
+        // Endpoints of different nodes may share an interface name.
         let apart = map(&with_the_claim_of(example(), other, one, (interface, false)), &options).unwrap();
         assert!(apart.contested.is_empty(), "{:?}", apart.contested);
         for name in [one, other] {
             assert_eq!(access(&apart, name), access(&open, name), "{name}");
         }
     }
-    // A picture of others does not name them.
+    // A picture of other workloads does not name them.
     options.namespaces = vec!["payments".into()];
     assert!(map(&with_the_claim_of(example(), other, one, (false, true)), &options).unwrap().contested.is_empty());
 }
@@ -169,13 +169,13 @@ fn too_many_nodes_are_put_together() {
     let map = map(&example(), &options).unwrap();
     assert!(map.nodes.len() <= 8 && map.unfolded == Some(12), "{} of {:?}", map.nodes.len(), map.unfolded);
     assert!(map.remarks().iter().any(|remark| remark.contains("12 classes")));
-    // Some pods of the shop reach some of payments.
+    // Some pods of `shop` reach some of `payments`.
     assert!(
         edges(&map).contains(&"shop/all pods -> payments/all pods: tcp 8443 (some)".to_owned()),
         "{:#?}",
         edges(&map)
     );
-    // With fewer nodes than namespaces, the smallest are one.
+    // With fewer nodes than namespaces, the smallest namespaces are one node.
     options.max_nodes = 3;
     let map = tortie_analysis::map::map(&example(), &options).unwrap();
     assert_eq!(map.nodes.len(), 3, "{:#?}", map.nodes);

@@ -1,5 +1,5 @@
 //! A plan names the policies whose tables exceed the bound of a group.
-#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+#![allow(clippy::unwrap_used, reason = "an unexpected value fails the test")]
 
 use tortie_analysis::plan::{Finding, Options, plan};
 use tortie_calc::GraphConfig;
@@ -19,7 +19,7 @@ fn pod() -> Update {
     Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).unwrap()))
 }
 
-/// A policy that allows so many single addresses, each by a rule.
+/// Returns a policy that allows this number of single addresses, one per rule.
 fn policy(rules: u32) -> Update {
     let rule = |n: u32| {
         let mut rule = Rule::new(RuleAction::Allow);

@@ -1,5 +1,5 @@
-//! A plan names the claims to addresses and interfaces that a change makes and that do not count.
-#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+//! A plan names the claims to addresses and interfaces of a change that do not count.
+#![allow(clippy::unwrap_used, reason = "an unexpected value fails the test")]
 
 use tortie_analysis::plan::{Finding, Options, Plan, plan};
 use tortie_calc::{AddressClaims, GraphConfig};
@@ -62,14 +62,15 @@ fn both_endpoints_of_a_contest_are_told() {
     assert!(told.len() == 2 && of("prod/db") && of("dev/a"), "{told:?}");
 }
 
-/// A policy that lets everything in to all endpoints.
+/// Returns a policy that allows all ingress of all endpoints.
 fn open() -> Update {
     let policy = Policy { inbound: [Rule::new(RuleAction::Allow)].into(), ..Policy::default() };
     let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "open");
     Update::Policy(id, Some(Valid::new(policy).unwrap()))
 }
 
-/// The plan of changes beside `prod/db` of node n1, which has interface `cali1` and an address.
+/// Returns the plan of changes beside `prod/db` of node n1, which has interface `cali1` and an
+/// address.
 fn beside_db(change: Vec<Update>) -> Plan {
     let options = Options::new(GraphConfig::new("any".into()), Settings::default());
     plan(vec![open(), pod("prod/db", "cali1", AddressSource::Platform)], change, &options).unwrap()
@@ -94,14 +95,14 @@ fn a_contest_begins_and_ends_with_the_node_of_the_endpoints() {
     let options = Options::new(GraphConfig::new("any".into()), Settings::default());
     let db = || pod("prod/db", "cali1", AddressSource::Platform);
     let gone = |update: &Update| Update::delete(update.key());
-    // It moves to the node of prod/db, and back.
+    // The endpoint moves to the node of prod/db, and back.
     let moved = plan(vec![open(), db(), on("n2")], vec![gone(&on("n2")), on("n1")], &options).unwrap();
     assert!(ignored(&moved).len() == 2 && moved.connections.iter().all(|found| !found.packets.opens), "{moved:?}");
     assert!(!moved.connections.is_empty());
     let moved = plan(vec![open(), db(), on("n1")], vec![gone(&on("n1")), on("n2")], &options).unwrap();
     assert!(ignored(&moved).is_empty() && moved.connections.iter().all(|found| found.packets.opens), "{moved:?}");
     assert!(!moved.connections.is_empty());
-    // A rival on the other node leaves prod/db as it is.
+    // A rival on the other node does not affect prod/db.
     let plan = plan(vec![open(), db(), on("n2")], vec![other()], &options).unwrap();
     let told = ignored(&plan);
     assert!(told.len() == 2 && told.iter().all(|text| !text.contains("prod/db")), "{told:?}");
@@ -130,7 +131,7 @@ fn a_claim_outside_the_networks_of_its_node_has_no_connections() {
     {
         let db = pod("prod/db", "cali1", AddressSource::Platform);
         let before = [nodes(), vec![open(), db, claims(host, address)]].concat();
-        // Denied by default, each endpoint that has an address loses its connections.
+        // With default deny, each endpoint that has an address loses its connections.
         let plan = plan(before, vec![Update::delete(open().key())], &options).unwrap();
         let is_cut = plan.connections.iter().any(is_of_claim);
         assert_eq!(is_cut, counts, "{host} {address}: {:?}", plan.connections);

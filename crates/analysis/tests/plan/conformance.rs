@@ -1,5 +1,6 @@
-//! For each step of each policy case, a plan tells exactly the flows whose verdict the step changes.
-#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+//! For each step of each policy case, a plan lists exactly the flows whose verdict the step
+//! changes.
+#![allow(clippy::unwrap_used, reason = "an unexpected value fails the test")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +14,8 @@ use tortie_model::{Family, Key, Update};
 
 const NODES: usize = 2;
 
-/// Flows that are in both steps, with what becomes of them; a pod that talks to itself meets no policy.
+/// Returns the flows of both steps with their expected change. Flows of a pod with itself meet no
+/// policy.
 fn expected<'a>(before: &'a Step, after: &'a Step) -> impl Iterator<Item = (&'a Flow, Option<bool>)> {
     let known: BTreeMap<&Flow, bool> =
         before.expected.iter().map(|(flow, verdict)| (flow, verdict.allowed())).collect();
@@ -30,7 +32,7 @@ fn name(place: &pods::Place) -> String {
     format!("{namespace}/{name}")
 }
 
-/// What a plan says of a flow: `Some(true)` if it opens.
+/// Returns the planned change of a flow: `Some(true)` if it opens.
 fn planned(plan: &Plan, flow: &Flow) -> Option<bool> {
     let (from, to) = (name(&flow.from), name(&flow.to));
     let protocol = match flow.port.protocol {

@@ -1,6 +1,6 @@
-//! In clusters with host endpoints, the connections that open and close between pods, nodes and outside addresses are those for which
-//! the answers of `tortie_analysis::trace` differ, before and after.
-#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+//! In clusters with host endpoints, the connections that open and close between pods, nodes and
+//! outside addresses are those whose answers of `tortie_analysis::trace` differ before and after.
+#![allow(clippy::unwrap_used, reason = "an unexpected value fails the test")]
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -26,10 +26,10 @@ const PODS: usize = 5;
 struct State {
     /// The node of each pod.
     pods: Vec<&'static str>,
-    /// What host endpoints each node has.
+    /// The host endpoints of each node.
     hosts: Vec<&'static [&'static str]>,
     policies: Vec<String>,
-    /// Of all nodes, and of single ones.
+    /// The settings of all nodes, and of single ones.
     settings: (Settings, BTreeMap<Hostname, Settings>),
 }
 
@@ -96,7 +96,7 @@ impl State {
     }
 }
 
-/// Of a node, in order of how often they are.
+/// Returns the host endpoints of a node; those with `*` alone are twice as frequent.
 fn hosts() -> impl Strategy<Value = &'static [&'static str]> {
     let some: [&[&str]; 7] = [
         &[],
@@ -197,7 +197,7 @@ fn states() -> impl Strategy<Value = State> {
         .prop_map(|(pods, hosts, policies, settings)| State { pods, hosts, policies, settings })
 }
 
-/// A state, and another that has some of it.
+/// A state, and another one that shares parts of it.
 fn changes() -> impl Strategy<Value = [State; 2]> {
     let kept = prop::array::uniform4(prop_oneof![2 => Just(true), 1 => Just(false)]);
     let single = prop::option::of((0..PODS, select(NODES.to_vec())));
@@ -258,11 +258,12 @@ fn packets(from: IpAddr, to: IpAddr) -> Vec<Packet> {
     .to_vec()
 }
 
-/// What a cluster says of a packet between a workload and something else: where it is denied first, if it is. `None` if a
-/// workload or its own node is asked about itself, or no workload at all.
+/// Traces a packet between a workload and another place. The inner value is the first denying leg.
+/// `None` if one workload is at both ends, if the other end is the workload's node, or if no
+/// workload is involved.
 fn asked(cluster: &mut tortie_analysis::trace::Cluster, packet: &Packet) -> Option<Option<Leg>> {
     let (from, to) = (cluster.place_of(packet.source()), cluster.place_of(packet.destination()));
-    // What policies of a node's own say about what it sends and what is sent to it is not the pods'.
+    // Policies of a node for the traffic of the node itself do not concern pods.
     let node = match (&from, &to) {
         (Place::Workload(one), Place::Workload(other)) if one == other => return None,
         (Place::Workload(pod), Place::Node(node)) | (Place::Node(node), Place::Workload(pod)) => {
@@ -279,7 +280,7 @@ fn asked(cluster: &mut tortie_analysis::trace::Cluster, packet: &Packet) -> Opti
     Some(legs.find(|leg| leg.verdict() == Verdict::Deny))
 }
 
-/// The party of an address: of several networks the longest counts.
+/// Returns the party of an address; of several networks, the longest counts.
 fn party(cluster: &tortie_analysis::trace::Cluster, parties: &[Party], address: IpAddr) -> usize {
     let workload = match cluster.place_of(address) {
         Place::Workload(key) => Some(key.id()),
@@ -305,7 +306,7 @@ fn is_in(packet: &Packet, shift: &Shift) -> bool {
         && shift.source_ports.is_none_or(|(first, last)| (first..=last).contains(&from))
 }
 
-/// What was found of all cases.
+/// Counts over all cases.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     opened: usize,
@@ -398,7 +399,7 @@ fn check(states: &[State; 2], counts: &mut Counts) -> Result<(), TestCaseError> 
 #[test]
 fn what_opens_and_closes_is_what_the_whole_way_says() {
     let counts = Cell::new(Counts::default());
-    // Until there was all that is to be seen, which few cases seldom have.
+    // The loop runs until every kind of result has occurred, which a few cases rarely achieve.
     for _ in 0..20 {
         let config = Config { cases: 24, failure_persistence: None, max_shrink_iters: 300, ..Config::default() };
         let result = TestRunner::new(config).run(&changes(), |states| {
@@ -419,7 +420,7 @@ fn what_opens_and_closes_is_what_the_whole_way_says() {
     assert!(opened > 0 && closed > 0 && by_hosts > 0 && of_some_nodes > 0, "{:?}", counts.get());
 }
 
-/// A plan tells of the same.
+/// A plan lists the same.
 #[test]
 fn a_plan_says_between_which_nodes_a_forward_policy_closes_connections() {
     let open = State {

@@ -1,6 +1,6 @@
-//! Every flow of the policy cases gets the verdict that packets get on a real kernel, from tables, and from the rule that the
-//! evaluator names.
-#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+//! Each flow of the policy cases gets the verdict of a real kernel from tables, with the rule that
+//! the evaluator names.
+#![allow(clippy::unwrap_used, reason = "an unexpected value fails the test")]
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,10 +14,10 @@ use tortie_lab::pods;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Cidr, Direction, Family, Protocol, SyncStatus, WorkloadEndpointId};
 
-/// Where pods are, by namespace and name.
+/// Endpoint and addresses of pods, by namespace and name.
 type Pods = BTreeMap<String, (WorkloadEndpointId, Vec<IpAddr>)>;
 
-/// A node that has all pods of a case.
+/// Node with all pods of a case.
 struct Node {
     followed: cases::Followed,
     graph: Graph,
@@ -63,7 +63,7 @@ impl Node {
     }
 }
 
-/// Whether both ends let a flow through: the source, and the destination.
+/// Returns whether each end allows a flow: the source, and the destination.
 fn ask(compiled: &Compiled<'_>, evaluator: &Evaluator, pods: &Pods, flow: &pods::Flow) -> (bool, bool) {
     let family = if flow.family == pods::Family::V4 { Family::V4 } else { Family::V6 };
     let place = |place: &pods::Place| {

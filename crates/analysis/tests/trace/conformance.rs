@@ -1,5 +1,5 @@
-//! Every flow of the policy cases gets the verdict that packets get on a real kernel.
-#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+//! Each flow of the policy cases gets the verdict of a real kernel.
+#![allow(clippy::unwrap_used, reason = "an unexpected value fails the test")]
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tortie_lab::pods;
 use tortie_model::{Direction, Family, Interner, Protocol, Update};
 use tortie_resources::manifest::{Format, Options, Outcome, policy_positions, read};
 
-/// How many nodes the pods of a case are on.
+/// Number of nodes with pods of a case.
 const NODES: usize = 2;
 
 /// The cluster of a case, step by step.
@@ -55,13 +55,13 @@ impl Case {
     }
 }
 
-/// What one end says; a pod that talks to itself is not asked.
+/// Returns the answer of one end. A pod that connects to itself is not evaluated.
 fn end(connection: &Connection, direction: Direction) -> bool {
     let mut legs = connection.legs.iter().filter(|leg| leg.direction == direction && matches!(leg.at, At::Workload(_)));
     legs.all(|leg| leg.verdict() == Verdict::Allow)
 }
 
-/// Each rule of each policy is found where it is written.
+/// Checks that the position of each rule of each policy is found.
 fn positions_are_complete(step: &Step) {
     for object in &step.policies {
         let text = format!("{object:#}");

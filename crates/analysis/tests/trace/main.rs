@@ -1,4 +1,4 @@
-//! Connections of whole clusters, asked one by one.
+//! Single connections of whole clusters.
 
 mod classes;
 mod conformance;

@@ -1,5 +1,5 @@
-//! What a connection meets on its way, by where its ends are.
-#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+//! Endpoints on the way of a connection, by the places of its ends.
+#![allow(clippy::unwrap_used, reason = "an unexpected value fails the test")]
 
 use std::net::IpAddr;
 
@@ -77,7 +77,7 @@ fn ask(cluster: &mut Cluster, from: &str, to: &str, port: u16) -> Result<Connect
     cluster.connection(&cluster.place_of(from), &cluster.place_of(to), &packet)
 }
 
-/// Each leg as `node endpoint direction verdict`, in order.
+/// Returns each leg as `node endpoint direction verdict`, in order.
 fn way(connection: &Connection) -> Vec<String> {
     let leg = |leg: &tortie_analysis::trace::Leg| {
         let direction = if leg.direction == Direction::Ingress { "in" } else { "out" };
@@ -148,7 +148,8 @@ fn a_workload_and_its_own_node() {
     }
 }
 
-/// Host endpoints of both nodes, for all interfaces, and a policy that applies to what they forward.
+/// Returns a cluster with host endpoints of both nodes for all interfaces, and a policy for
+/// forwarded traffic.
 fn with_forward_policy(action: &str) -> Cluster {
     let endpoints =
         ["n1", "n2"].map(|node| host_endpoint(node, &format!("{node}-all"), "interfaceName: \"*\"")).concat();
@@ -203,7 +204,8 @@ fn the_host_endpoint_that_expects_the_address_is_asked() {
     ];
     assert_eq!(way(&ask(&mut cluster, OUTSIDE, N2, 22).unwrap()), expected);
     assert_eq!(ask(&mut cluster, OUTSIDE, N2, 23).unwrap().verdict(), Verdict::Deny);
-    // By which interface it comes to the workload is not known: both are asked.
+    // The interface by which the packet reaches the workload is unknown: both host endpoints are
+    // evaluated.
     let to_workload = way(&ask(&mut cluster, OUTSIDE, DB, 23).unwrap());
     assert_eq!(to_workload.iter().filter(|leg| leg.contains("(forwarded)")).count(), 2, "{to_workload:?}");
     assert_eq!(way(&ask(&mut cluster, WEB, DB, 23).unwrap()).len(), 2, "tunnels are not looked into");
@@ -254,7 +256,7 @@ fn a_cluster_that_changes_answers_as_a_new_one() {
         assert_eq!(ask(&mut cluster, WEB, DB, 80).unwrap().verdict(), web, "{more}");
         assert_eq!(ask(&mut cluster, CACHE, DB, 80).unwrap().verdict(), cache, "{more}");
     }
-    // What is gone answers no more.
+    // A deleted object has no place any more.
     let (db, web) = (cluster.place_of(DB.parse().unwrap()), cluster.place_of(WEB.parse().unwrap()));
     let Place::Workload(key) = &db else { panic!("{db:?}") };
     cluster.apply(Update::WorkloadEndpoint(key.clone(), None));

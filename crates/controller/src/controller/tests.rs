@@ -1,4 +1,5 @@
-//! Random histories of Kubernetes, of the datastore and of the controller end as Kubernetes says.
+//! Random histories of Kubernetes, of the datastore and of the controller end with the state of
+//! Kubernetes in the datastore.
 #![allow(clippy::disallowed_methods, reason = "the time of a test has to begin somewhere")]
 
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use super::*;
 
 const PERIOD: Duration = Duration::from_secs(300);
 
-/// What the API server has.
+/// Objects of the API server.
 #[derive(Default)]
 struct Kubernetes(BTreeMap<(Watched, String, String), Json>);
 
@@ -31,7 +32,7 @@ struct World {
     kubernetes: Kubernetes,
     store: MemoryStore,
     controller: Controller,
-    /// With workers, with the result if they have one already.
+    /// Jobs in progress, with the result if it exists already.
     working: Vec<(Job, Option<Result<Done, JobError>>)>,
     now: Instant,
 }
@@ -77,7 +78,7 @@ impl World {
         self.controller.done(job, result, self.now);
     }
 
-    /// Works, and lets time pass where that is all that is missing, for this long.
+    /// Runs the jobs for this long; time passes only when no job is ready.
     fn drain(&mut self, time: Duration) {
         let until = self.now + time;
         while !self.working.is_empty() {
@@ -130,9 +131,9 @@ enum Edit {
     Delete(usize, u8),
     /// The CNI plugin makes or deletes the endpoint of a pod.
     Endpoint(u8, bool),
-    /// Somebody changes or deletes what is ours.
+    /// Another process changes or deletes a resource of the controller.
     Tamper(usize, bool),
-    /// What would be ours if there were anything in Kubernetes.
+    /// A resource with a name of the controller appears that no Kubernetes object causes.
     Stray(u8),
     /// A user writes.
     User(u8, u8),
@@ -140,7 +141,7 @@ enum Edit {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Whether it is heard, or lost until the next list.
+    /// Whether the watch reports the edit, or loses it until the next list.
     Edit(Edit, bool),
     Fail(Fault),
     Down(bool),
@@ -227,7 +228,7 @@ impl World {
                 self.delete(kind, namespace, &format!("{prefix}{name}"), heard);
             }
             Edit::Endpoint(name, present) => {
-                // The second pod has an endpoint that is not called as usual.
+                // The second pod has an endpoint with another name than the usual one.
                 let key = Self::key(ResourceKind::WorkloadEndpoint, "n0", &format!("node-k8s-pod{name}-eth{name}"));
                 if present {
                     let spec =
@@ -256,7 +257,7 @@ impl World {
             }
             Edit::User(which, variant) => {
                 let (key, object) = user_object(which, variant);
-                // A user tries again, but not for ever.
+                // A user retries, with a limit.
                 if let Some(stored) = (0..100).find_map(|_| self.store.put(&key, object.clone()).ok()) {
                     users.insert(key, stored.object["spec"].clone());
                 }
@@ -264,7 +265,7 @@ impl World {
         }
     }
 
-    /// What differs from what Kubernetes says.
+    /// Returns the differences between the datastore and the state of Kubernetes.
     fn wrong(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut ours = Vec::new();
@@ -361,7 +362,7 @@ proptest! {
         let status = world.controller.status();
         prop_assert!(status.in_sync && status.waiting == 0, "{:?}", status);
 
-        // What is in sync is not written again, whatever is compared or told again.
+        // Resources in sync are not written again after another list, comparison or restart.
         let writes = world.store.writes();
         world.list_all();
         world.drain(2 * PERIOD);
@@ -371,7 +372,7 @@ proptest! {
     }
 }
 
-/// What the datastore keeps of a resource.
+/// Returns a resource as the datastore stores it.
 fn kept(key: &ResourceKey, mut resource: Json) -> Json {
     stored::to_stored(key, &mut resource).expect("to be stored");
     resource
@@ -394,7 +395,7 @@ fn what_can_no_longer_be_understood_stays_as_it_was() {
     world.drain(PERIOD);
     assert_eq!(world.spec(&key), before);
     assert_eq!(world.controller.problems().len(), 1);
-    // One that was never understood, but selects something that is known, allows nothing.
+    // A policy that was never valid, but has a valid selector, allows nothing.
     world.set(Watched::NetworkPolicies, "n0", "p1", policy("p1", 3), true);
     world.drain(PERIOD);
     let closed = world.spec(&World::key(ResourceKind::NetworkPolicy, "n0", "knp.default.p1")).expect("a substitute");
@@ -417,7 +418,7 @@ fn an_object_without_a_name_means_that_nothing_is_missing() {
         assert_eq!(world.wrong(), Vec::<String>::new(), "{nonsense}");
         assert_eq!(world.controller.problems().len(), 1, "{nonsense}");
     }
-    // Nor after a restart.
+    // After a restart the result is the same.
     world.controller = Controller::new(PERIOD);
     world.controller.lead(world.now);
     world.controller.observe(Watched::NetworkPolicies, Observed::ListBegins, world.now);
@@ -443,7 +444,7 @@ fn nothing_is_written_without_the_lead_nor_before_a_list_is_complete() {
     world.controller.observe(Watched::Namespaces, Observed::Listed(r#"{"metadata": {"name": "n0"}}"#), world.now);
     world.drain(2 * PERIOD);
     assert_eq!(world.store.writes(), writes);
-    // A kind that is complete does not wait for the others.
+    // A kind whose list is complete does not wait for the other kinds.
     world.controller.observe(Watched::Namespaces, Observed::ListEnds, world.now);
     world.drain(Duration::from_secs(1));
     assert_eq!(world.store.writes(), writes + 1);

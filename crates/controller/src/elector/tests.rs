@@ -11,7 +11,7 @@ fn candidate(name: &str, now: Instant) -> LeaderElector {
     LeaderElector::new(ElectorConfig::new("kube-system", "lease", name), now)
 }
 
-/// An API server that keeps one lease.
+/// API server with one lease.
 #[derive(Default)]
 struct Server {
     lease: Option<Value>,
@@ -34,10 +34,10 @@ impl Server {
         Answer::Written(new)
     }
 
-    /// Lets a candidate go on until it rests.
+    /// Executes the requests of a candidate until it waits.
     fn drive(&mut self, elector: &mut LeaderElector, now: Instant) -> Instant {
         loop {
-            // Times on leases are for people; all that matters is that a renewal changes something.
+            // Times in leases are informational; a renewal only has to change the record.
             let wall = SystemTime::UNIX_EPOCH + SECOND * u32::try_from(self.version).expect("few versions");
             match elector.next(now, wall, 0.0) {
                 Request::Rest(until) => return until,
@@ -68,7 +68,7 @@ fn the_first_leads_and_the_second_waits_for_the_lease_to_run_out() {
         server.drive(&mut b, now);
         assert!(a.leads(now) && !b.leads(now));
     }
-    // `a` goes away; what it said last was seen now.
+    // `a` stops; its last record has just been seen.
     let mut waited = 0;
     while !b.leads(now) {
         now += SECOND;
@@ -82,7 +82,7 @@ fn the_first_leads_and_the_second_waits_for_the_lease_to_run_out() {
         (&spec["holderIdentity"], &spec["leaseTransitions"], &spec["leaseDurationSeconds"]),
         (&json!("b"), &json!(1), &json!(15))
     );
-    // It comes back and finds that it has lost.
+    // `a` returns and finds that it has lost.
     server.drive(&mut a, now);
     assert!(!a.leads(now) && a.holder() == "b");
 }
@@ -121,7 +121,7 @@ fn a_leader_that_cannot_renew_stops_in_time_and_may_come_back() {
     assert_eq!(server.lease.as_ref().expect("a lease")["spec"]["leaseTransitions"], 0);
 }
 
-/// A write whose answer was lost is never repeated without having read what became of it.
+/// A write with an unknown outcome is never repeated without a read.
 #[test]
 fn no_write_without_the_version_that_it_replaces() {
     let (mut server, mut now) = (Server::default(), Instant::now());
@@ -157,13 +157,13 @@ fn a_lease_that_is_deleted_is_nobody_s() {
     assert!(a.leads(now));
 }
 
-/// What a candidate waits for: until when in true time, the request on its way, and what comes back.
+/// State of a waiting candidate: end of the wait in true time, request in flight, and its answer.
 type Waiting = (u64, Option<(Request, Fate)>, Option<Answer>);
 
-/// What happens to a request.
+/// Delays and losses of a request.
 #[derive(Clone, Debug)]
 struct Fate {
-    /// Until it reaches the server, and from there until the answer is back, in milliseconds.
+    /// Delays to the server and back, in milliseconds.
     there: u64,
     back: u64,
     lost: bool,
@@ -179,8 +179,8 @@ fn fate() -> impl Strategy<Value = Fate> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// However slow and lossy the network is, and though the clocks go at different speeds and tell different times, two
-    /// never lead at once; and once the network works, somebody does.
+    /// Two candidates never lead at once, however slow and lossy the network is, with clocks of
+    /// different speeds and times. Once the network works, one candidate leads.
     #[test]
     fn never_two_leaders(
         fates in prop::collection::vec(fate(), 60..150),

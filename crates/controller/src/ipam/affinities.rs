@@ -1,4 +1,4 @@
-//! Which node says that a block is its own.
+//! Affinities: which node owns which IPAM block.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,14 @@ use tortie_net::Cidr;
 
 use super::index::Index;
 
-/// The affinities of nodes. A block that is affine to a node has one, unless somebody has ended in between.
+/// Affinities of nodes. Each block that names a node has one, unless an update of both entries was
+/// interrupted.
 #[derive(Debug, Default)]
 pub(super) struct Affinities {
     by_node: Index<Box<str>, Cidr>,
-    /// Those that are about to go, by block.
+    /// Nodes whose affinity is marked for deletion, by block.
     leaving: Index<Cidr, Box<str>>,
-    /// While the datastore is listed: which were there and are not told yet.
+    /// During a list: known affinities that the list has not contained so far.
     unmentioned: Option<BTreeSet<(Box<str>, Cidr)>>,
 }
 
@@ -22,7 +23,7 @@ impl Affinities {
         self.unmentioned = Some(all.collect());
     }
 
-    /// Forgets those that were not told.
+    /// Removes and returns the affinities that the list did not contain.
     pub(super) fn list_ends(&mut self) -> BTreeSet<(Box<str>, Cidr)> {
         let gone = self.unmentioned.take().unwrap_or_default();
         for (node, cidr) in &gone {
@@ -31,7 +32,8 @@ impl Affinities {
         gone
     }
 
-    /// Takes note of an affinity; `None` if there is none, or else whether it is about to go. Says whether that is news.
+    /// Records an affinity: `None` if it does not exist, otherwise whether it is marked for
+    /// deletion. Reports a change.
     pub(super) fn set(&mut self, node: &str, cidr: Cidr, is_leaving: Option<bool>) -> bool {
         let key = (Box::from(node), cidr);
         if let Some(unmentioned) = self.unmentioned.as_mut().filter(|_| is_leaving.is_some()) {
@@ -52,22 +54,22 @@ impl Affinities {
         true
     }
 
-    /// The nodes that have any.
+    /// Returns the nodes that have an affinity.
     pub(super) fn nodes(&self) -> impl Iterator<Item = &Box<str>> {
         self.by_node.keys()
     }
 
-    /// The blocks that a node says are its own.
+    /// Returns the blocks to which a node has an affinity.
     pub(super) fn of_node(&self, node: &str) -> impl Iterator<Item = Cidr> {
         self.by_node.get(node).copied()
     }
 
-    /// The blocks that are about to be released.
+    /// Returns the blocks with an affinity that is marked for deletion.
     pub(super) fn leaving(&self) -> impl Iterator<Item = Cidr> {
         self.leaving.keys().copied()
     }
 
-    /// A node that is about to release this block, but for the one that still has it.
+    /// Returns a node, other than the owner, whose affinity to the block is marked for deletion.
     pub(super) fn left_behind(&self, cidr: Cidr, owner: Option<&str>) -> Option<Box<str>> {
         self.leaving.get(&cidr).find(|node| Some(&***node) != owner).cloned()
     }

@@ -1,4 +1,5 @@
-//! Blocks of addresses as they are kept (`libcalico-go/lib/backend/model/block.go`, `libcalico-go/lib/ipam/ipam_block.go`).
+//! IPAM blocks as stored (`libcalico-go/lib/backend/model/block.go`,
+//! `libcalico-go/lib/ipam/ipam_block.go`).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,19 +13,19 @@ use crate::json::field;
 
 const BLOCKS: &str = "/calico/ipam/v2/assignment/";
 const AFFINITIES: &str = "/calico/ipam/v2/host/";
-/// The state of an affinity that is about to go.
+/// State of an affinity that is about to be deleted.
 const PENDING_DELETION: &str = "pendingDeletion";
-/// What addresses that Windows needs for itself are allocated to.
+/// Handle of addresses that Windows reserves.
 const WINDOWS_HANDLE: &str = "windows-reserved-ipam-handle";
-/// Blocks are at most a /20 of IPv4 or a /116 of IPv6.
+/// Largest size of a block: a /20 of IPv4 or a /116 of IPv6.
 const MOST_ADDRESSES: usize = 1 << 12;
 
-/// The path of the block of this network.
+/// Returns the path of the block with this network.
 pub(crate) fn block_path(cidr: Cidr) -> String {
     format!("{BLOCKS}{}/block/{}", family(cidr), dashed(cidr))
 }
 
-/// The path that says that a block is affine to a node.
+/// Returns the path of the affinity of a node to a block.
 pub(crate) fn affinity_path(node: &str, cidr: Cidr) -> String {
     format!("{AFFINITIES}{node}/{}/block/{}", family(cidr), dashed(cidr))
 }
@@ -33,18 +34,19 @@ pub(crate) fn handle_path(handle: &str) -> String {
     format!("/calico/ipam/v2/handle/{handle}")
 }
 
-/// The network of the block at a path; `None` if the path is of something else.
+/// Returns the network of the block at a path; `None` for other paths.
 pub(crate) fn block_at(path: &str) -> Option<Cidr> {
     network(path.strip_prefix(BLOCKS)?)
 }
 
-/// The node and the block that an affinity is about; `None` if the path is of something else.
+/// Returns the node and the block of the affinity at a path; `None` for other paths.
 pub(crate) fn affinity_at(path: &str) -> Option<(&str, Cidr)> {
     let (node, rest) = path.strip_prefix(AFFINITIES)?.split_once('/')?;
     (!node.is_empty()).then_some((node, network(rest)?))
 }
 
-/// Whether an affinity is about to go: it is marked before the block is released, where not both can be at once.
+/// Reports whether an affinity is marked for deletion. It is marked before its block is released if
+/// the datastore has no transactions.
 pub(crate) fn is_leaving(affinity: &str) -> bool {
     let affinity: Value = serde_json::from_str(affinity).unwrap_or_default();
     field(&affinity, &["state"]) == PENDING_DELETION || is_deleted(&affinity)
@@ -59,7 +61,7 @@ pub(crate) enum TextError {
     OtherCidr,
     #[error("{0}: is no list")]
     NoList(&'static str),
-    #[error("allocations: are not as many as the network has addresses")]
+    #[error("allocations: their number is not that of the addresses of the network")]
     AllocationCount,
     #[error("allocations: have no attributes")]
     NoAttributes,
@@ -69,7 +71,7 @@ pub(crate) enum TextError {
     SequenceNumbers,
 }
 
-/// The affinity, marked as one that is about to go.
+/// Returns the affinity with the mark for deletion.
 pub(crate) fn marked(affinity: &str) -> Result<String, TextError> {
     match serde_json::from_str(affinity) {
         Ok(Value::Object(mut fields)) => {
@@ -80,7 +82,8 @@ pub(crate) fn marked(affinity: &str) -> Result<String, TextError> {
     }
 }
 
-/// Whether something is marked as deleted, and everybody takes it for gone. In some kinds the mark is text.
+/// Reports whether an object is marked as deleted, so that every client treats it as absent. Some
+/// kinds store the mark as a string.
 pub(crate) fn is_deleted(object: &Value) -> bool {
     let mark = field(object, &["deleted"]);
     *mark == true || mark.as_str().is_some_and(|text| matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True"))
@@ -103,40 +106,41 @@ fn dashed(cidr: Cidr) -> String {
     cidr.masked().to_string().replace('/', "-")
 }
 
-/// A handle without what a migration from host-local left behind it.
+/// Returns a handle without the residue of a migration from host-local.
 pub(crate) fn sane_handle(handle: &str) -> &str {
     handle.split('\r').next().unwrap_or_default()
 }
 
-/// A block of addresses. What of it is not understood stays as it is.
+/// IPAM block. Unknown fields stay unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Block {
     cidr: Cidr,
     fields: Map<String, Value>,
-    /// For each address, which of the attributes it has; `None` if it is free.
+    /// Index of the attributes of each address; `None` if it is free.
     allocations: Vec<Option<usize>>,
     unallocated: Vec<Value>,
     attributes: Vec<Value>,
     sequence: u64,
-    /// For each address that is allocated, the sequence number at which it was.
+    /// Sequence number at allocation, for each allocated address.
     sequences: Map<String, Value>,
 }
 
-/// An address that is allocated.
+/// Allocated address.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Allocated<'b> {
-    /// Its place in the block.
+    /// Its offset in the block.
     pub(crate) ordinal: usize,
     pub(crate) address: IpAddr,
-    /// Without it, nobody but who has allocated it can release it.
+    /// Without a handle, only its allocator can release it.
     pub(crate) handle: Option<&'b str>,
-    /// When it was allocated, to tell from when it is allocated to the same again.
+    /// Sequence number at allocation, which distinguishes it from a later allocation to the same
+    /// handle.
     pub(crate) sequence: u64,
-    /// Who has it.
+    /// Attributes that identify its owner.
     pub(crate) owner: &'b Value,
 }
 
-/// An address that is to be released, if it is still allocated as it was.
+/// Address to release, if its allocation is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Release {
     pub(crate) ordinal: usize,
@@ -148,7 +152,7 @@ impl Block {
     /// Reads the block of this network.
     ///
     /// # Errors
-    /// What makes it none.
+    /// If the text is not a valid block of this network.
     pub(crate) fn read(cidr: Cidr, text: &str) -> Result<Self, TextError> {
         let Ok(Value::Object(mut fields)) = serde_json::from_str(text) else { return Err(TextError::NoObject) };
         let named = fields.get("cidr").and_then(Value::as_str).and_then(|text| text.parse::<Cidr>().ok());
@@ -186,7 +190,7 @@ impl Block {
         Ok(Self { cidr: cidr.masked(), fields, allocations, unallocated, attributes, sequence, sequences })
     }
 
-    /// The block as it is kept when it is written again.
+    /// Returns the text of the next version of the block.
     pub(crate) fn into_text(mut self) -> String {
         let allocations: Vec<Value> = self.allocations.iter().map(|index| json!(index)).collect();
         for (name, value) in [
@@ -201,22 +205,22 @@ impl Block {
         Value::Object(self.fields).to_string()
     }
 
-    /// What it is affine to.
+    /// Returns the owner to which the block has an affinity.
     pub(crate) fn affinity(&self) -> Option<&str> {
         self.fields.get("affinity").and_then(Value::as_str)
     }
 
-    /// Whether it is marked as deleted.
+    /// Reports whether it is marked as deleted.
     pub(crate) fn is_deleted(&self) -> bool {
         self.fields.get("deleted") == Some(&Value::Bool(true))
     }
 
-    /// The node that it is affine to.
+    /// Returns the node to which it has an affinity.
     pub(crate) fn node(&self) -> Option<&str> {
         self.affinity()?.strip_prefix("host:")
     }
 
-    /// Every address that is not free, but for those that were released and cool down.
+    /// Returns every address that is not free, except released ones in cooldown.
     pub(crate) fn allocated(&self) -> impl Iterator<Item = Allocated<'_>> {
         self.allocations.iter().enumerate().filter_map(|(ordinal, index)| {
             let attributes = self.attributes.get((*index)?)?;
@@ -233,17 +237,17 @@ impl Block {
         })
     }
 
-    /// Whether any address was released and cools down.
+    /// Reports whether a released address is in cooldown.
     pub(crate) fn cools_down(&self) -> bool {
         self.used_attributes().any(is_released)
     }
 
-    /// How many addresses are not free.
+    /// Returns the number of addresses that are not free.
     pub(crate) fn used(&self) -> usize {
         self.used_attributes().count()
     }
 
-    /// Whether nobody has an address, but for those that Windows needs.
+    /// Reports whether no address is allocated, except those that Windows reserves.
     pub(crate) fn is_empty(&self) -> bool {
         self.used_attributes()
             .all(|attributes| field(attributes, &["handle_id"]).as_str().is_some_and(is_windows_handle))
@@ -257,7 +261,7 @@ impl Block {
         self.sequences.get(&ordinal.to_string()).and_then(Value::as_u64).unwrap_or_default()
     }
 
-    /// Releases addresses that are still allocated as they were, and says which.
+    /// Releases the addresses whose allocation is unchanged, and returns them.
     pub(crate) fn release<'r>(
         &mut self,
         releases: impl IntoIterator<Item = &'r Release>,
@@ -288,12 +292,12 @@ impl Block {
         released
     }
 
-    /// Makes addresses free that were released longer ago than the cooldown, and says whether there were any.
+    /// Frees the addresses whose cooldown is over. Reports whether any existed.
     pub(crate) fn end_cooldown(&mut self, now: SystemTime, cooldown: Duration) -> bool {
         let limit = timestamp(now.checked_sub(cooldown).unwrap_or(SystemTime::UNIX_EPOCH));
         let is_over = |attributes: &Value| {
             let released = field(attributes, &["releasedAt"]).as_str().unwrap_or_default();
-            // Times of this form are ordered as their texts are.
+            // Times of this format compare like their texts.
             cooldown.is_zero() || (released.len() == limit.len() && released.ends_with('Z') && *released < *limit)
         };
         let mut freed = false;
@@ -335,12 +339,12 @@ fn is_released(attributes: &Value) -> bool {
     !field(attributes, &["releasedAt"]).is_null()
 }
 
-/// Whether an address is allocated to nobody, because Windows needs it.
+/// Reports whether a handle is that of an address reserved by Windows, which has no owner.
 pub(crate) fn is_windows_handle(handle: &str) -> bool {
     handle.eq_ignore_ascii_case(WINDOWS_HANDLE)
 }
 
-/// The address so many places into a network; `None` if that is beyond its end.
+/// Returns the address at an offset in a network; `None` beyond its end.
 fn nth_address(cidr: Cidr, ordinal: usize) -> Option<IpAddr> {
     let address: IpAddr = match cidr.address() {
         IpAddr::V4(first) => Ipv4Addr::from(u32::from(first).checked_add(u32::try_from(ordinal).ok()?)?).into(),
@@ -349,7 +353,7 @@ fn nth_address(cidr: Cidr, ordinal: usize) -> Option<IpAddr> {
     cidr.contains(address).then_some(address)
 }
 
-/// What is left of a handle that has so many addresses of blocks less; `None` if it says something else.
+/// Returns a handle minus these counts of addresses per block; `None` if it does not contain them.
 pub(crate) fn less(handle: &Value, counts: &BTreeMap<Cidr, u64>) -> Option<Value> {
     counts.iter().try_fold(handle.clone(), |left, (cidr, count)| decremented(&left, *cidr, *count))
 }
@@ -367,7 +371,7 @@ fn decremented(handle: &Value, cidr: Cidr, by: u64) -> Option<Value> {
     Some(handle)
 }
 
-/// Whether a handle has no address.
+/// Reports whether a handle has no address.
 pub(crate) fn has_nothing(handle: &Value) -> bool {
     field(handle, &["block"]).as_object().is_none_or(Map::is_empty)
 }

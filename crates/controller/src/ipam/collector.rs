@@ -1,4 +1,5 @@
-//! Which addresses have leaked, and which blocks nobody needs (`kube-controllers/pkg/controllers/node/ipam.go`).
+//! Detection of leaked addresses and of unneeded blocks
+//! (`kube-controllers/pkg/controllers/node/ipam.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,30 +14,30 @@ use super::index::Index;
 use super::leak::{Leak, Place, PodName, Reason, Settled, Written};
 use crate::json::field;
 
-/// How many blocks and handles are written at once, or a few more.
+/// Number of blocks and handles per write; a few more are possible.
 const BATCH: usize = 64;
 
-/// What is known of blocks, and since when which addresses seem to have leaked.
+/// Known blocks, and the addresses suspected of a leak with the time of the suspicion.
 ///
-/// An address has leaked if its pod does not exist or does not have it. This is confirmed after a time of grace, or at once if
-/// the node does not exist either. Addresses of one handle are released together or not at all.
+/// An address has leaked if its pod does not exist or does not have the address. The leak is
+/// confirmed after the grace period, or at once if the node does not exist either. Addresses of one
+/// handle are released together or not at all.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     blocks: BTreeMap<Cidr, KnownBlock>,
     by_node: Index<Box<str>, Place>,
     by_handle: Index<Box<str>, Place>,
     by_pod: Index<PodName, Place>,
-    /// The blocks that are affine to each node.
+    /// Blocks that name each node as their owner.
     affine: Index<Box<str>, Cidr>,
-    /// What nodes say of blocks.
     affinities: Affinities,
     suspects: BTreeMap<Place, Suspect>,
     empty_since: BTreeMap<Cidr, Instant>,
-    /// Since when it is known of blocks that addresses cool down.
+    /// Time since when a block is known to have addresses in cooldown.
     cooling_since: BTreeMap<Cidr, Instant>,
     /// Blocks that a worker is about to release.
     releasing: BTreeSet<Cidr>,
-    /// While the datastore is listed: which blocks were there and are not told yet.
+    /// During a list: known blocks that the list has not contained so far.
     unmentioned: Option<BTreeSet<Cidr>>,
 }
 
@@ -45,21 +46,21 @@ pub(super) struct KnownBlock {
     revision: Revision,
     pub(super) node: Option<Box<str>>,
     pub(super) allocations: BTreeMap<usize, Allocation>,
-    /// How many addresses are not free, whoever has them.
+    /// Number of addresses that are not free, with or without an owner.
     used: usize,
     cools_down: bool,
     is_deleted: bool,
-    /// Why it cannot be read; what is known of it is from before.
+    /// Error of the latest version; the other fields are from the version before.
     problem: Option<TextError>,
 }
 
-/// An address that is allocated to a handle.
+/// Address that is allocated to a handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Allocation {
     address: IpAddr,
     handle: Box<str>,
     sequence: u64,
-    /// Empty if it is not said.
+    /// Empty if the allocation names no node.
     pub(super) node: Box<str>,
     owner: Owner,
 }
@@ -69,37 +70,37 @@ enum Owner {
     Pod(PodName),
     /// The node itself, for a tunnel.
     Tunnel,
-    /// Nobody: Windows needs it.
+    /// None: Windows reserves the address.
     Windows,
-    /// Nobody of whom anything is known, or a virtual machine.
+    /// Unknown, or a virtual machine.
     Unknown,
 }
 
-/// Since when an address seems to have leaked, and why that is so if it is.
+/// Time since when an address seems to have leaked, and the reason once the leak is confirmed.
 #[derive(Clone, Copy, Debug)]
 struct Suspect {
     since: Instant,
     confirmed: Option<Reason>,
 }
 
-/// What is known of a node of Calico.
+/// State of a Calico node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeState<'n> {
-    /// It is no node of Kubernetes, or cannot be understood.
+    /// It refers to no Kubernetes node, or is invalid.
     Foreign,
-    /// It is this node of Kubernetes.
+    /// Its Kubernetes node exists.
     Exists {
-        /// The name that Kubernetes has for it.
+        /// Its name in Kubernetes.
         kubernetes: &'n str,
-        /// It is being migrated from Flannel.
+        /// A migration from Flannel is in progress.
         migrates: bool,
     },
-    /// It was this node of Kubernetes, which is gone.
+    /// Its Kubernetes node is gone.
     Leaves {
-        /// The name that Kubernetes had for it.
+        /// Its former name in Kubernetes.
         kubernetes: &'n str,
     },
-    /// There is none.
+    /// The Calico node does not exist.
     Gone,
 }
 
@@ -112,44 +113,45 @@ impl<'n> NodeState<'n> {
     }
 }
 
-/// What addresses are judged by.
+/// Input of the evaluation of a node's addresses.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'v> {
     /// The node.
     pub(crate) node: NodeState<'v>,
-    /// Whether a pod may have an address on this node of Kubernetes, or on any.
+    /// Returns whether a pod may have an address on this Kubernetes node, or on any.
     pub(crate) may_have: &'v dyn Fn(&PodName, IpAddr, Option<&str>) -> bool,
-    /// How long an address must seem to have leaked; zero for ever.
+    /// Time from the suspicion of a leak to its confirmation; zero means never.
     pub(crate) grace: Duration,
 }
 
-/// What to do about a node's addresses.
+/// Actions on the addresses of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Verdict {
-    /// Release these.
+    /// Leaks to release.
     pub(crate) leaks: Vec<Leak>,
-    /// There is no node, and nobody has an address on it: release its affinities.
+    /// The node does not exist and none of its addresses is in use: its affinities have to be
+    /// released.
     pub(crate) is_abandoned: bool,
-    /// Look again then.
+    /// Time of the next evaluation.
     pub(crate) due: Option<Instant>,
 }
 
-/// What to do about a block.
+/// Action on a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BlockVerdict {
-    /// Look again then; for `None` when it changes.
+    /// Evaluate it again at this time; `None`: when it changes.
     Wait(Option<Instant>),
     /// Release it from this node.
     Release(Box<str>),
-    /// A node is about to release it, but does not have it any more.
+    /// Delete the marked affinity of this node, which does not own the block any more.
     Leave(Box<str>),
-    /// It is marked as deleted.
+    /// Delete it, because it is marked as deleted.
     EndDeletion,
-    /// Free what has cooled down.
+    /// Free the addresses whose cooldown is over.
     EndCooldown,
 }
 
-/// What to look at again.
+/// Nodes and blocks to evaluate again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Touched {
     pub(crate) nodes: BTreeSet<Box<str>>,
@@ -157,13 +159,13 @@ pub(crate) struct Touched {
 }
 
 impl Collector {
-    /// All blocks will be told, or told again.
+    /// Begins a list: all blocks follow, also known ones.
     pub(crate) fn list_begins(&mut self) {
         self.unmentioned = Some(self.blocks.keys().copied().collect());
         self.affinities.list_begins();
     }
 
-    /// What was not told is not there.
+    /// Ends a list: removes the blocks and affinities that it did not contain.
     pub(crate) fn list_ends(&mut self) -> Touched {
         let mut touched = Touched::default();
         for cidr in self.unmentioned.take().unwrap_or_default() {
@@ -173,7 +175,8 @@ impl Collector {
         touched
     }
 
-    /// Takes note of an affinity; `None` if there is none, or else whether it is about to go.
+    /// Records an affinity: `None` if it does not exist, otherwise whether it is marked for
+    /// deletion.
     pub(crate) fn set_affinity(&mut self, node: &str, cidr: Cidr, is_leaving: Option<bool>) -> Touched {
         let mut touched = Touched::default();
         if self.affinities.set(node, cidr, is_leaving) {
@@ -183,7 +186,7 @@ impl Collector {
         touched
     }
 
-    /// Takes note of what is kept of a block.
+    /// Records the stored text of a block.
     pub(crate) fn set_block(&mut self, cidr: Cidr, text: Option<(&str, Revision)>) -> Touched {
         let mut touched = Touched::default();
         match text {
@@ -191,7 +194,7 @@ impl Collector {
             Some((text, revision)) => {
                 let is_listed = self.unmentioned.as_mut().is_some_and(|unmentioned| unmentioned.remove(&cidr));
                 let known = self.blocks.get(&cidr).map(|known| known.revision);
-                // What this controller has written may be known before it is heard.
+                // A write of this controller may be known before its event arrives.
                 let is_news = |known: Revision| if is_listed { known != revision } else { known < revision };
                 if known.is_none_or(is_news) {
                     match Block::read(cidr, text) {
@@ -249,7 +252,8 @@ impl Collector {
         self.note(cidr, touched);
     }
 
-    /// A block is to be looked at, and the empty ones of its node, which are needed if there is no other.
+    /// Schedules a block for evaluation, and the empty blocks of its node, because a node keeps its
+    /// only block.
     fn note(&self, cidr: Cidr, touched: &mut Touched) {
         touched.blocks.insert(cidr);
         let Some(node) = self.blocks.get(&cidr).and_then(|known| known.node.as_ref()) else { return };
@@ -299,25 +303,26 @@ impl Collector {
         self.blocks.get(&cidr)?.allocations.get(&ordinal)
     }
 
-    /// Every node that has an address or a block.
+    /// Returns every node that has an address, a block or an affinity.
     pub(crate) fn nodes(&self) -> BTreeSet<Box<str>> {
         self.by_node.keys().chain(self.affine.keys()).chain(self.affinities.nodes()).cloned().collect()
     }
 
-    /// The blocks about which something may have to be done.
+    /// Returns the blocks that may need an action.
     pub(crate) fn idle_blocks(&self) -> impl Iterator<Item = Cidr> {
         let needs_care = |known: &KnownBlock| known.used == 0 || known.cools_down || known.is_deleted;
         let blocks = self.blocks.iter().filter(move |(_, known)| needs_care(known)).map(|(cidr, _)| *cidr);
         blocks.chain(self.affinities.leaving())
     }
 
-    /// The nodes of the addresses of a pod.
+    /// Returns the nodes of the addresses of a pod.
     pub(crate) fn nodes_of_pod(&self, pod: &PodName) -> BTreeSet<Box<str>> {
         let allocations = self.by_pod.get(pod).filter_map(|place| self.allocation(*place));
         allocations.map(|allocation| allocation.node.clone()).filter(|node| !node.is_empty()).collect()
     }
 
-    /// What a pod may have has not leaked so far, even if it is gone again before it is judged.
+    /// Clears the suspicion of the addresses that a pod may have, even if the pod is gone again
+    /// before their evaluation.
     pub(crate) fn clear_suspicions(&mut self, pod: &PodName, may_have: impl Fn(IpAddr) -> bool) {
         let places: Vec<Place> = self.by_pod.get(pod).copied().collect();
         for place in places {
@@ -327,12 +332,12 @@ impl Collector {
         }
     }
 
-    /// The blocks that are affine to a node, or of which it says so.
+    /// Returns the blocks that name a node, or to which it has an affinity.
     pub(crate) fn blocks_of(&self, node: &str) -> BTreeSet<Cidr> {
         self.affine.get(node).copied().chain(self.affinities.of_node(node)).collect()
     }
 
-    /// Judges the addresses of a node.
+    /// Evaluates the addresses of a node.
     pub(crate) fn judge_node(&mut self, node: &str, view: View<'_>, now: Instant) -> Verdict {
         let mut verdict = Verdict::default();
         let places: Vec<Place> = self.by_node.get(node).copied().collect();
@@ -359,7 +364,7 @@ impl Collector {
                 continue;
             }
             let suspect = self.suspects.entry(*place).or_insert(Suspect { since: now, confirmed: None });
-            // Without grace nothing leaks as long as the node is there.
+            // With a grace period of zero, no address leaks while its node exists.
             let over = suspect.since.checked_add(view.grace).filter(|_| !view.grace.is_zero());
             suspect.confirmed = match over {
                 _ if is_gone => Some(Reason::NodeGone),
@@ -370,7 +375,7 @@ impl Collector {
                 }
             };
         }
-        // While Calico has the node, others know its tunnels' addresses.
+        // While the Calico node exists, other nodes know its tunnel addresses.
         verdict.is_abandoned = view.node == NodeState::Gone && !in_use;
         for place in tunnels {
             if verdict.is_abandoned {
@@ -387,7 +392,8 @@ impl Collector {
         self.suspects.get(&place)?.confirmed
     }
 
-    /// The confirmed leaks among these places, and what else their handles have.
+    /// Returns the confirmed leaks at these places with the other addresses of their handles. A
+    /// handle with an unconfirmed address is left out.
     fn leaks(&self, places: &[Place]) -> Vec<Leak> {
         let (mut leaks, mut handles, mut blocks) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
         for place in places.iter().filter(|place| self.confirmed(**place).is_some()) {
@@ -396,7 +402,7 @@ impl Collector {
             }
             let Some(handle) = self.allocation(*place).map(|allocation| &allocation.handle) else { continue };
             let all: Option<Vec<Leak>> = self.by_handle.get(&**handle).map(|place| self.leak(*place)).collect();
-            // More than a handful cannot be written at once.
+            // One write cannot hold more addresses of a handle.
             if let Some(all) = all.filter(|all| all.len() <= BATCH / 2)
                 && handles.insert(handle)
             {
@@ -407,7 +413,7 @@ impl Collector {
         leaks
     }
 
-    /// The leak at a place, if it is confirmed.
+    /// Returns the leak at a place, if it is confirmed.
     fn leak(&self, place: Place) -> Option<Leak> {
         let allocation = self.allocation(place)?;
         Some(Leak {
@@ -423,8 +429,9 @@ impl Collector {
         })
     }
 
-    /// Judges a block: addresses that were released are free after the cooldown, and the block is released when it was empty
-    /// for the time of grace, unless it is the only one of its node. The node is looked up with `node`.
+    /// Evaluates a block: released addresses are freed after the cooldown, and the block is
+    /// released after it was empty for the grace period, unless it is the only one of its node.
+    /// `node` looks up its node.
     pub(crate) fn judge_block<'n>(
         &mut self,
         cidr: Cidr,
@@ -443,7 +450,7 @@ impl Collector {
         }
         if self.blocks.get(&cidr).is_some_and(|known| known.cools_down && known.problem.is_none()) {
             self.empty_since.remove(&cidr);
-            // Times in blocks have no parts of seconds.
+            // Times in blocks have a resolution of one second.
             let over = self.cooling_since.entry(cidr).or_insert(now).checked_add(cooldown + Duration::from_secs(2));
             if over.is_none_or(|over| now < over) {
                 return BlockVerdict::Wait(over);
@@ -475,12 +482,12 @@ impl Collector {
         }
     }
 
-    /// Nobody is about to release a block any more.
+    /// Records that no worker is about to release a block any more.
     pub(crate) fn release_ended(&mut self, cidr: Cidr) {
         self.releasing.remove(&cidr);
     }
 
-    /// Takes note of what came of a release.
+    /// Records the outcome of a release.
     pub(crate) fn settle(&mut self, settled: &Settled) -> Touched {
         let mut touched = Touched::default();
         for place in &settled.valid {
@@ -494,28 +501,28 @@ impl Collector {
         touched
     }
 
-    /// All blocks.
+    /// Returns all blocks.
     pub(super) fn blocks(&self) -> impl Iterator<Item = (Cidr, &KnownBlock)> {
         self.blocks.iter().map(|(cidr, known)| (*cidr, known))
     }
 
-    /// Whether an address seems to have leaked.
+    /// Reports whether an address is suspected of a leak.
     pub(super) fn is_suspect(&self, place: Place) -> bool {
         self.suspects.contains_key(&place)
     }
 
-    /// How many addresses nodes have, by the nodes.
+    /// Returns the number of addresses of each node.
     pub(super) fn allocated_by_node(&self) -> impl Iterator<Item = (&str, usize)> {
         self.by_node.counts().map(|(node, count)| (&**node, count))
     }
 
-    /// What is wrong with blocks.
+    /// Returns the problems of blocks.
     pub(crate) fn problems(&self) -> impl Iterator<Item = String> {
         self.blocks.iter().filter_map(|(cidr, known)| Some(format!("the block {cidr}: {}", known.problem.as_ref()?)))
     }
 }
 
-/// An allocation that can be released; `None` if nobody but who has made it can do so.
+/// Returns an allocation that can be released; `None` if only its allocator can do so.
 fn read_allocation(allocated: Allocated<'_>) -> Option<(usize, Allocation)> {
     let handle = sane_handle(allocated.handle?);
     if handle.is_empty() {

@@ -1,4 +1,4 @@
-//! How many addresses are allocated, where, and how many have leaked, under the names that the original gives them.
+//! Metrics of allocated and leaked addresses, with the names of kube-controllers.
 
 use std::collections::BTreeMap;
 
@@ -6,39 +6,39 @@ use super::collector::Collector;
 use super::pools::{NO_POOL, Pools, size};
 use crate::ipam::Settled;
 
-/// Values of one name.
+/// Samples of one metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricFamily {
     /// Its name.
     pub name: &'static str,
-    /// What it says.
+    /// Its help text.
     pub help: &'static str,
-    /// What kind of values it has.
+    /// Its type.
     pub kind: MetricKind,
     /// The values with their labels.
     pub samples: Vec<(Vec<(&'static str, String)>, f64)>,
 }
 
-/// A kind of values.
+/// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// They go up and down.
+    /// The value can rise and fall.
     Gauge,
-    /// They only grow.
+    /// The value only grows.
     Counter,
 }
 
-/// The node of addresses that say none.
+/// `node` label of addresses whose allocation names no node.
 const UNKNOWN_NODE: &str = "unknown_node";
-/// The node of blocks that are affine to none.
+/// `node` label of blocks without an affinity.
 const NO_AFFINITY: &str = "no_affinity";
 
-/// How many addresses were released, by their pools and nodes.
+/// Number of released addresses by pool and node.
 #[derive(Debug, Default)]
 pub(crate) struct Reclaimed(BTreeMap<String, BTreeMap<String, usize>>);
 
 impl Reclaimed {
-    /// Counts what was released. A node that is gone is counted no more.
+    /// Counts released addresses. The counts of a node without blocks are removed.
     pub(crate) fn count(&mut self, settled: &Settled, pools: &Pools) {
         for (cidr, node) in &settled.released {
             let node = if node.is_empty() { UNKNOWN_NODE } else { node };
@@ -52,13 +52,13 @@ impl Reclaimed {
         }
     }
 
-    /// Counts no more for pools that are gone.
+    /// Removes the counts of deleted pools.
     pub(crate) fn retain(&mut self, pools: &Pools) {
         self.0.retain(|name, _| name == NO_POOL || pools.all().any(|(pool, _)| pool == name));
     }
 }
 
-/// The names of all metrics of addresses, without values.
+/// Returns all address metrics, without samples.
 #[must_use]
 pub fn metric_families() -> Vec<MetricFamily> {
     families(&Collector::default(), &Pools::default(), &[], &Reclaimed::default())
@@ -100,7 +100,7 @@ impl<'n> Tables<'n> {
     }
 }
 
-/// The sums of all pools.
+/// Returns the sums over all pools.
 fn sums(table: &Table<'_>) -> Samples {
     let mut sums: BTreeMap<&str, usize> = BTreeMap::new();
     for ((_, node), count) in table.iter().filter(|(_, count)| **count > 0) {
@@ -109,7 +109,7 @@ fn sums(table: &Table<'_>) -> Samples {
     by_node(sums)
 }
 
-/// All metrics of addresses. Nodes that have none in a pool are told with zero.
+/// Returns all address metrics. A node without addresses in a pool has a sample of zero.
 pub(crate) fn families<'n>(
     collector: &'n Collector,
     pools: &'n Pools,
@@ -126,10 +126,10 @@ pub(crate) fn families<'n>(
     };
     let gauge = |name, help, samples| MetricFamily { name, help, kind: MetricKind::Gauge, samples };
     vec![
-        gauge("ipam_allocations_in_use", "Addresses that are allocated, by pool and node.", by_pool(in_use)),
+        gauge("ipam_allocations_in_use", "Allocated addresses, by pool and node.", by_pool(in_use)),
         gauge(
             "ipam_allocations_borrowed",
-            "Addresses that are allocated from blocks of other nodes, by pool and node.",
+            "Addresses allocated from blocks of other nodes, by pool and node.",
             by_pool(borrowed),
         ),
         gauge("ipam_blocks", "Blocks, by pool and the node that they are affine to.", by_pool(blocks)),
@@ -144,20 +144,20 @@ pub(crate) fn families<'n>(
             kind: MetricKind::Counter,
             samples: by_pool(reclaimed.collect()),
         },
-        gauge("ipam_ippool_size", "How many addresses a pool has.", of_pools(&size)),
+        gauge("ipam_ippool_size", "Number of addresses of a pool.", of_pools(&size)),
         gauge(
             "ipam_ippool_reserved",
-            "How many addresses of a pool are reserved and cannot be allocated.",
+            "Number of reserved addresses of a pool, which cannot be allocated.",
             of_pools(&|cidr| pools.reserved(cidr)),
         ),
         gauge(
             "ipam_allocations_per_node",
-            "Addresses that are allocated, by node.",
+            "Allocated addresses, by node.",
             by_node(collector.allocated_by_node().collect()),
         ),
         gauge(
             "ipam_allocations_borrowed_per_node",
-            "Addresses that are allocated from blocks of other nodes, by node.",
+            "Addresses allocated from blocks of other nodes, by node.",
             borrowed_by_node,
         ),
         gauge("ipam_blocks_per_node", "Blocks, by the node that they are affine to.", blocks_by_node),

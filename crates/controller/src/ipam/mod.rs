@@ -1,4 +1,4 @@
-//! Addresses that nobody has any more (`kube-controllers/pkg/controllers/node/ipam.go`).
+//! Garbage collection of leaked addresses (`kube-controllers/pkg/controllers/node/ipam.go`).
 
 mod affinities;
 mod block;

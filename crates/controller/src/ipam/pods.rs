@@ -1,4 +1,4 @@
-//! What is used of pods.
+//! Pod fields that address garbage collection uses.
 
 use std::net::IpAddr;
 
@@ -7,42 +7,44 @@ use tortie_net::Cidr;
 
 use crate::json::field;
 
-/// What is used of a pod.
+/// Node and addresses of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodFacts {
-    /// Empty while it is not scheduled.
+    /// Empty until the pod is scheduled.
     pub(crate) node: Box<str>,
     pub(crate) addresses: PodAddresses,
 }
 
-/// Which addresses a pod has.
+/// Addresses of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PodAddresses {
-    /// It has not been told yet, or cannot be understood.
+    /// Not yet reported, or invalid.
     Unknown,
-    /// These; none once it has finished.
+    /// These; none once the pod has finished.
     Known(Box<[IpAddr]>),
 }
 
 const POD_IP: &str = "cni.projectcalico.org/podIP";
 const POD_IPS: &str = "cni.projectcalico.org/podIPs";
 const AWS_POD_IPS: &str = "vpc.amazonaws.com/pod-ips";
-/// Addresses on further networks, as Multus tells them.
+/// Addresses on further networks, as reported by Multus.
 const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 
 impl PodFacts {
-    /// What is in doubt counts as an address that the pod has (`allocationIsValid` of
-    /// `kube-controllers/pkg/controllers/node/ipam.go`, and `IsFinished` of `libcalico-go/lib/backend/k8s/conversion`).
+    /// Reads a pod. In doubt, an address counts as the pod's (`allocationIsValid` of
+    /// `kube-controllers/pkg/controllers/node/ipam.go`, and `IsFinished` of
+    /// `libcalico-go/lib/backend/k8s/conversion`).
     pub(crate) fn read(pod: &Value) -> Self {
         let node = field(pod, &["spec", "nodeName"]).as_str().unwrap_or_default().into();
         Self { node, addresses: addresses(pod) }
     }
 
-    /// Whether the pod may have an address that was allocated on this node; `None` if that is not known.
+    /// Reports whether the pod may have an address that was allocated on this node; `None`: on an
+    /// unknown node.
     pub(crate) fn may_have(&self, address: IpAddr, node: Option<&str>) -> bool {
         match &self.addresses {
             PodAddresses::Known(addresses) => addresses.contains(&address),
-            // One of the same name on another node is another pod.
+            // A pod with this name on another node is another pod.
             PodAddresses::Unknown => node.is_none_or(|node| self.node.is_empty() || *self.node == *node),
         }
     }
@@ -84,20 +86,20 @@ mod tests {
     #[test]
     fn which_pods_may_have_an_address() {
         let pod = json!({"spec": {"nodeName": "n1"}, "status": {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}});
-        // What it says that it has it has, whatever the block says of its node.
+        // A reported address belongs to the pod, whatever node the block names.
         assert!(may_have(&pod, Some("n1")) && may_have(&pod, None) && may_have(&pod, Some("n2")));
         let edited = |path: &[&str], value: Value| {
             let mut pod = pod.clone();
             crate::json::set(&mut pod, path, value);
             may_have(&pod, Some("n1"))
         };
-        // Not told yet, or not understood.
+        // The addresses are not reported yet, or invalid.
         assert!(edited(&["status"], json!({})) && edited(&["status", "podIP"], json!("")));
         assert!(edited(&["status", "podIPs"], json!([{"ip": "nonsense"}])));
         assert!(edited(&["spec", "nodeName"], json!("")));
         let waiting = json!({"spec": {"nodeName": "n1"}});
         assert!(may_have(&waiting, Some("n1")) && may_have(&waiting, None) && !may_have(&waiting, Some("n2")));
-        // Another, or no more.
+        // The pod has another address, or none any more.
         assert!(!edited(&["status", "podIPs"], json!([{"ip": "10.0.0.2"}])));
         assert!(!edited(&["status", "phase"], json!("Succeeded")));
         let mut other = pod.clone();
@@ -109,7 +111,7 @@ mod tests {
             other["metadata"] = json!({"annotations": {name: value}});
             assert!(may_have(&other, Some("n1")), "{name}");
         }
-        // While it is deleted it keeps its address until the plugin has removed it.
+        // A pod in deletion keeps its address until the CNI plugin has removed it.
         let mut deleted = pod.clone();
         deleted["metadata"] =
             json!({"deletionTimestamp": "2030-01-01T00:00:00Z", "annotations": {POD_IP: "10.0.0.1/32"}});

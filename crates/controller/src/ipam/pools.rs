@@ -1,4 +1,4 @@
-//! Pools of addresses, and what of them is reserved, for the metrics.
+//! IP pools and reservations, for the metrics.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use tortie_resources::stored::{ResourceKey, ResourceKind};
 
 use crate::json::field;
 
-/// The pool of blocks that are in none.
+/// `ippool` label of blocks outside all pools.
 pub(super) const NO_POOL: &str = "no_ippool";
 
-/// What is known of pools, reservations and the datastore as a whole.
+/// Known pools and reservations.
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
     pools: BTreeMap<String, Cidr>,
@@ -19,12 +19,12 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// Takes note of what is under a key; says whether that is a pool or a reservation at all.
+    /// Records the object of a key. Reports whether the key is that of a pool or a reservation.
     pub(crate) fn set(&mut self, key: &ResourceKey, object: Option<&Value>) -> bool {
         let name = key.name().to_owned();
         match key.kind() {
             ResourceKind::IpPool => {
-                // One that is being deleted is none any more.
+                // A pool in deletion does not count.
                 let stays = object.filter(|object| field(object, &["metadata", "deletionTimestamp"]).is_null());
                 match stays.and_then(|object| network(field(object, &["spec", "cidr"]))) {
                     Some(cidr) => self.pools.insert(name, cidr),
@@ -45,30 +45,31 @@ impl Pools {
         true
     }
 
-    /// The keys of all that is known.
+    /// Returns the keys of all known pools and reservations.
     pub(crate) fn keys(&self) -> impl Iterator<Item = ResourceKey> {
         let key = |kind| move |name: &String| ResourceKey::new(kind, "", name.as_str()).ok();
         let pools = self.pools.keys().filter_map(key(ResourceKind::IpPool));
         pools.chain(self.reservations.keys().filter_map(key(ResourceKind::IpReservation)))
     }
 
-    /// All pools, by their names.
+    /// Returns all pools with their names.
     pub(super) fn all(&self) -> impl Iterator<Item = (&str, Cidr)> {
         self.pools.iter().map(|(name, cidr)| (&**name, *cidr))
     }
 
-    /// The pool that a block is in.
+    /// Returns the pool of a block.
     pub(super) fn of_block(&self, block: Cidr) -> &str {
         self.all().find(|(_, pool)| covers(*pool, block)).map_or(NO_POOL, |(name, _)| name)
     }
 
-    /// How many addresses of a network are reserved.
+    /// Returns the number of reserved addresses in a network.
     pub(super) fn reserved(&self, within: Cidr) -> f64 {
         let all = self.reservations.values().flatten();
         let inside = all.filter_map(|cidr| {
             if covers(*cidr, within) { Some(within) } else { Some(*cidr).filter(|cidr| covers(within, *cidr)) }
         });
-        // Networks are apart, or one is in the other; of those that begin alike, the widest comes first.
+        // Networks are disjoint or nested; among those with the same first address, the largest
+        // sorts first.
         let mut inside: Vec<Cidr> = inside.collect();
         inside.sort_unstable();
         let mut last: Option<Cidr> = None;
@@ -91,7 +92,7 @@ fn covers(outer: Cidr, inner: Cidr) -> bool {
     outer.prefix_len() <= inner.prefix_len() && outer.contains(inner.address())
 }
 
-/// How many addresses a network has.
+/// Returns the number of addresses of a network.
 pub(super) fn size(cidr: Cidr) -> f64 {
     2_f64.powi(i32::from(cidr.family().max_prefix_len() - cidr.prefix_len()))
 }

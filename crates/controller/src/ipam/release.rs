@@ -1,5 +1,6 @@
-//! Releasing addresses and blocks: what is read is judged once more, and all that belongs together is written at once, or
-//! where that cannot be, one after the other (`libcalico-go/lib/ipam/{ipam,ipam_block_reader_writer}.go`).
+//! Release of addresses and blocks. Each task reads the entries, evaluates them again and writes
+//! related entries in one transaction, or one after the other without transactions
+//! (`libcalico-go/lib/ipam/{ipam,ipam_block_reader_writer}.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,24 +17,24 @@ use super::stepwise;
 use super::transaction::{Misfit, TRIES, Transaction, read_block, too_often};
 use crate::access::{Access, JobError, Seen, kubernetes_name};
 
-/// What a worker does about addresses.
+/// Address task of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReleaseTask {
-    /// Release leaks, those of a handle together.
+    /// Release leaks; all addresses of a handle together.
     Leaks { leaks: Vec<Leak>, cooldown: Duration },
     /// Release these blocks of a node that is gone, if they are empty.
     Node { node: String, blocks: BTreeSet<Cidr> },
     /// Release a block from a node, if it is empty.
     Block { cidr: Cidr, node: String },
-    /// Free what has cooled down in a block.
+    /// Free the addresses of a block whose cooldown is over.
     EndCooldown { cidr: Cidr, cooldown: Duration },
     /// Delete a block that is marked as deleted.
     EndDeletion { cidr: Cidr },
-    /// Let a handle say so many addresses less, which were released before.
+    /// Subtract the counts of addresses released earlier from a handle.
     Handle { handle: String, counts: Counts },
 }
 
-/// A node as the datastore and Kubernetes have it now.
+/// Current state of a node in the datastore and in Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum LiveNode {
     Foreign,
@@ -43,10 +44,11 @@ enum LiveNode {
 }
 
 impl ReleaseTask {
-    /// Does it.
+    /// Runs the task.
     ///
     /// # Errors
-    /// What the datastore or Kubernetes says. Nothing is half done, but of several blocks some may be released.
+    /// If the datastore or the API server fails. Of several blocks, some may be released already.
+    /// Without transactions, a single release may be incomplete as well.
     pub(crate) fn run(&self, access: Access<'_>) -> Result<Settled, JobError> {
         let mut settled = Settled::default();
         match self {
@@ -78,7 +80,8 @@ fn live_node(access: Access<'_>, name: &str) -> Result<LiveNode, JobError> {
     Ok(if found.is_some() { LiveNode::Exists(kubernetes) } else { LiveNode::Leaves(kubernetes) })
 }
 
-/// Whether a leak is one still: nodes and pods may have come back, or were not heard of yet.
+/// Reports whether a leak still is one: nodes and pods may have returned, or their events may not
+/// have arrived yet.
 fn is_confirmed(access: Access<'_>, leak: &Leak, nodes: &mut BTreeMap<String, LiveNode>) -> Result<bool, JobError> {
     if !nodes.contains_key(&leak.node) {
         nodes.insert(leak.node.clone(), live_node(access, &leak.node)?);
@@ -132,7 +135,8 @@ fn release_leaks(
     Err(too_often("the addresses that have leaked"))
 }
 
-/// Releases what is still allocated as it was, and what of its handles that is. Says whether it was not in vain.
+/// Releases the addresses whose allocation is unchanged, and subtracts them from their handles.
+/// Reports whether no conflict prevented it.
 fn try_release(
     access: Access<'_>,
     blocks: &BTreeMap<Cidr, Vec<&Leak>>,
@@ -161,10 +165,10 @@ fn try_release(
     }
     for (handle, counts) in handles {
         let path = handle_path(handle);
-        // A handle that is gone says nothing more.
+        // A deleted handle needs no change.
         let Some(stored) = access.texts.text(&path)? else { continue };
         let handle: Option<Value> = serde_json::from_str(&stored.text).ok();
-        // What says something else is left as it is.
+        // A handle with other contents stays unchanged.
         if let Some(left) = handle.and_then(|handle| less(&handle, &counts)) {
             let text = (!has_nothing(&left)).then(|| left.to_string());
             transaction.changes.push(TextChange { path, expected: Some(stored.revision), text });
@@ -187,7 +191,7 @@ fn release_node(
     if live_node(access, node)? != LiveNode::Gone {
         return Ok(());
     }
-    // One that cannot be released is no reason for the others not to be.
+    // An error for one block does not keep the others from their release.
     let mut result = Ok(true);
     for cidr in blocks {
         let one = release_block(access, node, *cidr, true, settled);
@@ -199,10 +203,11 @@ fn release_node(
     Ok(())
 }
 
-/// Releases a block from a node if nobody has an address of it, and says whether the node does not have it any more.
+/// Releases a block from a node if none of its addresses is allocated. Reports whether the node
+/// does not have it any more.
 ///
-/// Without transactions the affinity is marked first, then the block deleted and then the affinity: whoever ends in
-/// between leaves a mark, by which others can tell that there is something left to do.
+/// Without transactions it marks the affinity, deletes the block and then the affinity. After an
+/// interruption the mark shows other processes that the release is incomplete.
 fn release_block(
     access: Access<'_>,
     node: &str,
@@ -212,7 +217,7 @@ fn release_block(
 ) -> Result<bool, JobError> {
     let host = format!("host:{node}");
     let at_once = access.texts.is_transactional();
-    // Each may be a step, or in vain.
+    // Each attempt may complete one step, or fail in a conflict.
     for _ in 0..TRIES + 2 {
         let path = affinity_path(node, cidr);
         let affinity = access.texts.text(&path)?;
@@ -242,7 +247,7 @@ fn release_block(
                 }
                 at_once
             }
-            // A node that is there may be about to claim it.
+            // An existing node may be about to claim the block.
             _ if !node_is_gone && !leaves => return Ok(affinity.is_none()),
             other => {
                 if affinity.is_some() {
@@ -277,7 +282,7 @@ fn end_cooldown(access: Access<'_>, cidr: Cidr, cooldown: Duration, settled: &mu
     Err(too_often(&format!("the block {cidr}")))
 }
 
-/// Whoever has marked it was to delete it, and has not.
+/// Deletes an empty block that another process marked as deleted, but did not delete.
 fn end_deletion(access: Access<'_>, cidr: Cidr, settled: &mut Settled) -> Result<(), JobError> {
     for _ in 0..TRIES {
         let Some((block, text, revision)) = read_block(access, cidr)? else { return Ok(()) };

@@ -1,8 +1,9 @@
-//! Releasing addresses in a datastore that changes one text at a time: blocks first, and then what handles say of them
-//! (`releaseIPsFromBlock` of `libcalico-go/lib/ipam/ipam.go`).
+//! Release of addresses in a datastore that changes one entry at a time: first the blocks, then the
+//! counts of the handles (`releaseIPsFromBlock` of `libcalico-go/lib/ipam/ipam.go`).
 //!
-//! Whoever ends in between leaves handles that say more than they have. No address is lost by that: handles are only
-//! counts of where to look, and those of pods that are gone are not used again.
+//! An interruption leaves handles that count too many addresses. That loses no address: handles
+//! only count the addresses per block for a search, and the handles of deleted pods are not used
+//! again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +18,8 @@ use super::leak::{Counts, Leak, Settled, Written};
 use super::transaction::{TRIES, Transaction, commit, read_block, too_often};
 use crate::access::{Access, JobError};
 
-/// Releases what is still allocated as it was. Of several blocks some may be released although there is an error.
+/// Releases the addresses whose allocation is unchanged. On an error, some of several blocks may be
+/// released already.
 pub(super) fn release(
     access: Access<'_>,
     blocks: &BTreeMap<Cidr, Vec<&Leak>>,
@@ -41,11 +43,12 @@ pub(super) fn release(
     }
     for (handle, counts) in handles {
         if decrement(access, handle, &counts, settled).is_err() {
-            // It is a task of its own from now on.
+            // The subtraction becomes a separate task.
             settled.owed.push((handle.to_owned(), counts));
         }
     }
-    // What has been released is told; the others have leaked still, and are tried again, which will fail alone.
+    // A partial success is reported as success. The other leaks remain and are retried; that retry
+    // reports their error.
     if settled.released.is_empty() { result } else { Ok(()) }
 }
 
@@ -77,7 +80,7 @@ fn release_in<'l>(
     Err(too_often(&format!("the block {cidr}")))
 }
 
-/// Lets a handle say so many addresses less. One that says something else is left as it is.
+/// Subtracts counts of addresses from a handle. A handle with other contents stays unchanged.
 pub(super) fn decrement(
     access: Access<'_>,
     handle: &str,

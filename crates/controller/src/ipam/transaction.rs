@@ -1,4 +1,5 @@
-//! Reading and writing blocks: all that belongs together at once, if everything is as it was read.
+//! Reads and writes of blocks: related entries in one transaction, if they are unchanged since they
+//! were read.
 
 use serde_json::Value;
 use tortie_datastore::store::{StoreError, TextChange};
@@ -13,7 +14,7 @@ use crate::access::{Access, JobError};
 pub(super) const TRIES: usize = 8;
 
 pub(super) fn too_often(what: &str) -> JobError {
-    StoreError::Unavailable(format!("{what}: others keep changing what is kept of them").into()).into()
+    StoreError::Unavailable(format!("{what}: other processes keep changing the entries").into()).into()
 }
 
 /// An entry of the datastore that cannot be read.
@@ -38,7 +39,8 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
-    /// Writes a block, or deletes it if none of its addresses is allocated and no node has an affinity to it.
+    /// Writes a block, or deletes it if none of its addresses is allocated and no node has an
+    /// affinity to it.
     pub(super) fn block(&mut self, cidr: Cidr, block: Block, revision: Revision) {
         let is_needed = !block.is_empty() || block.affinity().is_some();
         self.set(cidr, is_needed.then(|| block.into_text()), revision);
@@ -49,7 +51,8 @@ impl Transaction {
         self.changes.push(TextChange { path: block_path(cidr), expected: Some(revision), text });
     }
 
-    /// Commits the changes. Returns `false` if another process has changed an entry since it was read.
+    /// Commits the changes. Returns `false` if another process has changed an entry since it was
+    /// read.
     pub(super) fn commit(self, access: Access<'_>, settled: &mut Settled) -> Result<bool, JobError> {
         if self.changes.is_empty() {
             return Ok(true);
@@ -74,8 +77,8 @@ pub(super) fn read_block(access: Access<'_>, cidr: Cidr) -> Result<Option<(Block
     Ok(Some((block, stored.text, stored.revision)))
 }
 
-/// As [`tortie_datastore::store::TextStore::commit`]. If the outcome of a single change is unknown, it reads the entry
-/// again.
+/// As [`tortie_datastore::store::TextStore::commit`]. If the outcome of a single change is unknown,
+/// it reads the entry again.
 pub(super) fn commit(access: Access<'_>, changes: &[TextChange]) -> Result<Option<Revision>, JobError> {
     let error = match access.texts.commit(changes) {
         Err(StoreError::Unavailable(why)) => StoreError::Unavailable(why),

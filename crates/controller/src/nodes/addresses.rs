@@ -1,4 +1,4 @@
-//! What is known of the addresses that nodes and pods have.
+//! State of the allocated addresses and of the pods and nodes that have them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -18,21 +18,21 @@ use crate::json::field;
 
 const CONFIG: &str = "/calico/ipam/v2/config";
 
-/// Blocks of addresses, and the pods that may have them.
+/// IPAM blocks, and the pods that may have their addresses.
 #[derive(Debug)]
 pub(super) struct Addresses {
     collector: Collector,
     pools: Pools,
     pods: Followed<PodFacts>,
-    /// How long an address that was released is not allocated again; `None` if that is not understood.
+    /// Time for which a released address is not allocated again; `None` if the setting is invalid.
     cooldown: Option<Duration>,
-    /// Nothing is done while somebody changes the datastore as a whole.
+    /// False while another process changes the datastore as a whole; nothing is done then.
     is_ready: bool,
-    /// It has been said whether it is ready.
+    /// The `ClusterInformation` resource, which states readiness, exists.
     is_informed: bool,
     config_is_mentioned: bool,
     reclaimed: Reclaimed,
-    /// Handles that say more than they have, and by how much.
+    /// Handles that count too many addresses, and the excess.
     owed: BTreeMap<String, Counts>,
 }
 
@@ -53,7 +53,7 @@ impl Default for Addresses {
 }
 
 impl Addresses {
-    /// Takes note of what Kubernetes says of pods, and says what is to be looked at.
+    /// Records a pod event and returns the items to evaluate.
     pub(super) fn observe_pods(&mut self, observed: Observed<'_>) -> BTreeSet<Item> {
         let changed = self.pods.observe(observed, PodFacts::read);
         for (pod, _) in &changed {
@@ -81,13 +81,14 @@ impl Addresses {
         items(self.collector.list_ends())
     }
 
-    /// The keys of resources that are known.
+    /// Returns the keys of all known resources.
     pub(super) fn keys(&self) -> impl Iterator<Item = ResourceKey> {
         let information = ResourceKey::new(ResourceKind::ClusterInformation, "", "default").ok();
         self.pools.keys().chain(information.filter(|_| self.is_informed))
     }
 
-    /// Takes note of what is under a path, and says what is to be looked at; `None` if the path is of something else.
+    /// Records the text at a path and returns the items to evaluate; `None` if the path does not
+    /// concern addresses.
     pub(super) fn set_path(&mut self, path: &str, text: Option<(&str, Revision)>) -> Option<BTreeSet<Item>> {
         if path == CONFIG {
             self.config_is_mentioned = true;
@@ -101,7 +102,7 @@ impl Addresses {
         block_at(path).map(|cidr| items(self.collector.set_block(cidr, text)))
     }
 
-    /// Takes note of a resource. Says whether everything is to be looked at.
+    /// Records a resource. Reports whether everything has to be evaluated.
     pub(super) fn set_resource(&mut self, key: &ResourceKey, object: Option<&Value>) -> bool {
         if self.pools.set(key, object) {
             self.reclaimed.retain(&self.pools);
@@ -112,7 +113,7 @@ impl Addresses {
             self.is_informed = object.is_some();
             match object {
                 None => self.is_ready = false,
-                // What cannot be read says nothing.
+                // An unreadable resource changes nothing.
                 Some(object) => {
                     self.is_ready = field(object, &["spec", "datastoreReady"]).as_bool().unwrap_or(before);
                 }
@@ -121,7 +122,7 @@ impl Addresses {
         self.is_ready && !before
     }
 
-    /// Everything that there is to look at.
+    /// Returns all items.
     pub(super) fn items(&self) -> impl Iterator<Item = Item> {
         let nodes = self.collector.nodes().into_iter().map(|node| Item::Addresses(node.into()));
         nodes.chain(self.all_blocks()).chain(self.owed.keys().cloned().map(Item::Handle))
@@ -131,7 +132,7 @@ impl Addresses {
         self.collector.idle_blocks().map(Item::Block)
     }
 
-    /// What to do about the addresses of a node, and when to look again.
+    /// Returns the task for the addresses of a node, and the time of the next evaluation.
     pub(super) fn node_task(
         &mut self,
         name: &str,
@@ -156,7 +157,7 @@ impl Addresses {
         (task, verdict.due)
     }
 
-    /// What to do about a block, and when to look again. Nodes are looked up with `node`.
+    /// Returns the task for a block, and the time of the next evaluation. `node` looks up a node.
     pub(super) fn block_task<'n>(
         &mut self,
         cidr: Cidr,
@@ -175,20 +176,20 @@ impl Addresses {
         }
     }
 
-    /// What to do about a handle.
+    /// Returns the task for a handle.
     pub(super) fn handle_task(&self, handle: &str) -> Option<ReleaseTask> {
         let counts = self.owed.get(handle).filter(|_| self.is_ready)?.clone();
         Some(ReleaseTask::Handle { handle: handle.to_owned(), counts })
     }
 
-    /// A task about this is over.
+    /// Records the end of a task.
     pub(super) fn task_ended(&mut self, item: &Item) {
         if let Item::Block(cidr) = item {
             self.collector.release_ended(*cidr);
         }
     }
 
-    /// Takes note of what came of a task, and says what is to be looked at.
+    /// Records the outcome of a task and returns the items to evaluate.
     pub(super) fn settle(&mut self, settled: &Settled) -> BTreeSet<Item> {
         self.reclaimed.count(settled, &self.pools);
         if let Some(handle) = &settled.paid {
@@ -210,7 +211,7 @@ impl Addresses {
     }
 
     pub(super) fn problems(&self) -> impl Iterator<Item = String> {
-        let config = self.cooldown.is_none().then(|| format!("{CONFIG}: is not understood; no address is released"));
+        let config = self.cooldown.is_none().then(|| format!("{CONFIG}: is invalid; no address is released"));
         config.into_iter().chain(self.collector.problems())
     }
 }
@@ -220,7 +221,7 @@ fn items(touched: Touched) -> BTreeSet<Item> {
     nodes.chain(touched.blocks.into_iter().map(Item::Block)).collect()
 }
 
-/// Reads how long addresses cool down; `None` if that is not understood.
+/// Reads the cooldown of addresses; `None` if it is invalid.
 fn cooldown(config: &str) -> Option<Duration> {
     let config: Value = serde_json::from_str(config).ok().filter(Value::is_object)?;
     match field(&config, &["ipCooldownSeconds"]) {

@@ -1,5 +1,5 @@
-//! The configuration of what is done about nodes: the `KubeControllersConfiguration` called `default`, and what the
-//! command line says instead (`kube-controllers/pkg/config/runconfig.go`).
+//! Configuration of the node controller: the `KubeControllersConfiguration` named `default`, and
+//! its overrides from the command line (`kube-controllers/pkg/config/runconfig.go`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,30 +12,31 @@ use tortie_selector::Selector;
 
 use crate::json::{field, set};
 
-/// How long an address must seem to have leaked where nobody says so.
+/// Default grace period of a suspected leak: 15 min.
 const LEAK_GRACE: Duration = Duration::from_secs(15 * 60);
 
-/// What the command line, or the environment, says instead of the resource.
+/// Settings from the command line or the environment that override the resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// Whether labels are copied (`SYNC_NODE_LABELS`).
+    /// Whether node labels are copied (`SYNC_NODE_LABELS`); `None`: as in the resource.
     pub sync_labels: Option<bool>,
-    /// Whether each node gets a host endpoint (`AUTO_HOST_ENDPOINTS`).
+    /// Whether each node gets a host endpoint (`AUTO_HOST_ENDPOINTS`); `None`: as in the resource.
     pub host_endpoints: Option<bool>,
-    /// How often the other controllers compare, to be told in the status.
+    /// Comparison period of the other controllers, reported in the status.
     pub reconcile_period: Duration,
-    /// Whether Kubernetes is the datastore (`DATASTORE_TYPE`): there are no other controllers then, and no labels to copy.
+    /// Whether Kubernetes is the datastore (`DATASTORE_TYPE`). Then there are no other controllers
+    /// and no labels to copy.
     pub kubernetes_datastore: bool,
 }
 
-/// What is done about nodes.
+/// Effective settings of the node controller.
 #[derive(Clone, Debug)]
 pub(super) struct NodeConfig {
-    /// Anything at all.
+    /// False if the resource has no `node` section; nothing is done then.
     pub(super) enabled: bool,
     pub(super) sync_labels: bool,
     pub(super) host_endpoints: HostEndpointConfig,
-    /// How long an address must seem to have leaked before it is released; zero for ever.
+    /// Time from the suspicion of a leak to its release; zero means never.
     pub(super) leak_grace: Duration,
 }
 
@@ -44,7 +45,7 @@ pub(super) struct HostEndpointConfig {
     pub(super) auto_create: bool,
     pub(super) create_default: bool,
     pub(super) templates: Vec<Template>,
-    /// A part of it is not understood, so that nothing that is there may be taken for unwanted.
+    /// A part of it is invalid, so that no existing endpoint counts as unwanted.
     pub(super) is_incomplete: bool,
 }
 
@@ -58,7 +59,7 @@ pub(super) struct Template {
     pub(super) annotations: BTreeMap<String, String>,
 }
 
-/// The resource as it is made where there is none.
+/// Returns the resource to create if none exists.
 pub(super) fn default_resource() -> Value {
     let period = json!({"reconcilerPeriod": "5m0s"});
     json!({"spec": {
@@ -83,7 +84,8 @@ pub(super) fn default_resource() -> Value {
 }
 
 impl NodeConfig {
-    /// Reads a resource, and says which fields are not understood; those have their defaults.
+    /// Reads a resource and returns its problems. An invalid field has its default, except that an
+    /// invalid duration is zero and an invalid template is left out.
     pub(super) fn read(resource: &Value, overrides: &Overrides) -> (Self, Vec<String>) {
         let mut reader = Reader { problems: Vec::new() };
         let node = field(resource, &["spec", "controllers", "node"]);
@@ -98,7 +100,7 @@ impl NodeConfig {
         (config, reader.problems)
     }
 
-    /// The status that says what is in force.
+    /// Returns the status with the effective settings.
     pub(super) fn status(&self, overrides: &Overrides) -> Value {
         let enabled = |enabled: bool| if enabled { "Enabled" } else { "Disabled" };
         let mut variables = Map::new();
@@ -150,7 +152,7 @@ impl Template {
             "labels": self.labels,
             "annotations": self.annotations,
         });
-        // What is empty is not kept.
+        // Empty fields are not stored.
         let pattern = self.pattern.as_ref().map_or("", Regex::as_str);
         for (name, text) in [("interfacePattern", pattern), ("nodeSelector", self.selector.text())] {
             if !text.is_empty() {
@@ -170,7 +172,7 @@ impl Reader {
         self.problems.push(format!("KubeControllersConfiguration/default: {place}.{name}: {what}: {value}"));
     }
 
-    /// `Enabled` or `Disabled`; `None` if it is something else.
+    /// Reads `Enabled` or `Disabled`; `None` for any other value.
     fn switch(&mut self, of: &Value, place: &str, name: &str, default: bool) -> Option<bool> {
         match field(of, &[name]) {
             Value::Null => Some(default),
@@ -184,7 +186,7 @@ impl Reader {
         }
     }
 
-    /// A duration as Go writes it; none, zero, if it is not understood.
+    /// Reads a duration in Go notation; zero if it is invalid.
     fn duration(&mut self, of: &Value, place: &str, name: &str, default: Duration) -> Duration {
         match field(of, &[name]) {
             Value::Null => default,

@@ -1,4 +1,4 @@
-//! What has to be done about nodes, and when.
+//! State machine that schedules the jobs about nodes.
 
 mod kubernetes;
 
@@ -24,70 +24,75 @@ use crate::json::field;
 use crate::queue::{RateLimiter, WorkQueue};
 use crate::same::same;
 
-/// How often everything is looked at again (`timer` of `kube-controllers/pkg/controllers/node/controller.go`).
+/// Interval between passes over everything (`timer` of
+/// `kube-controllers/pkg/controllers/node/controller.go`).
 const PERIOD: Duration = Duration::from_secs(300);
-/// The longest pause before something that fails is tried again.
+/// Longest pause before a retry.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// What was heard of the datastore.
+/// Watch event of the datastore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept<'k> {
-    /// Everything will be told, or told again.
+    /// A list begins: all entries follow, also known ones.
     ListBegins,
-    /// This is under a path.
+    /// An entry exists.
     Text {
-        /// The path.
+        /// Its path.
         path: &'k str,
-        /// What is there.
+        /// Its text.
         text: &'k str,
-        /// Since this version.
+        /// Its version.
         revision: Revision,
     },
-    /// Nothing is under a path any more.
+    /// An entry was deleted.
     Deleted {
-        /// The path.
+        /// Its path.
         path: &'k str,
     },
-    /// That was everything: what was not told is not there.
+    /// The list is complete: an entry that was not in it does not exist.
     ListEnds,
 }
 
-/// What to do next.
+/// Next action of a worker.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    /// This, and then [`NodeController::done`].
+    /// Run this job, then call [`NodeController::done`].
     Job(Job),
-    /// Nothing before this time, unless something is heard; for `None`, nothing at all.
+    /// Wait until this time or the next event; `None`: until the next event.
     Wait(Option<Instant>),
 }
 
-/// Keeps the nodes of Calico's datastore, and what belongs to them, as the nodes of Kubernetes want them
+/// Keeps Calico nodes and their dependent resources in sync with the nodes of Kubernetes
 /// (`kube-controllers/pkg/controllers/node`).
 ///
-/// It hears what Kubernetes says of nodes and pods, and what the datastore holds below [`NodeController::PREFIXES`]; where
-/// Kubernetes is the datastore, what it has of each [`CustomKind`](super::CustomKind). Nodes are the same then. Nothing is written before both are known and before [`NodeController::lead`]. What differs then is made equal, when it is heard
-/// of and every five minutes. What fails is tried again with growing pauses of at most 30 s, for as long as it differs.
+/// It receives events of Kubernetes nodes and pods, and of the datastore entries below
+/// [`NodeController::PREFIXES`]. If Kubernetes is the datastore, it receives events of each
+/// [`CustomKind`](super::CustomKind) instead, and Calico nodes are the Kubernetes nodes.
+///
+/// It writes nothing before both sides are known and before [`NodeController::lead`]. Then it
+/// repairs differences when an event arrives and every five minutes. A failing write is retried
+/// with growing pauses of at most 30 s for as long as the difference exists.
 #[derive(Debug)]
 pub struct NodeController {
     overrides: Overrides,
     config: NodeConfig,
     config_problems: Vec<String>,
-    /// What the configuration was read from.
+    /// Source of the configuration.
     configured: Configured,
     nodes: Followed<NodeFacts>,
-    /// What is there where Kubernetes is the datastore.
+    /// Custom resources, if Kubernetes is the datastore.
     custom: Option<CustomResources>,
-    /// The nodes of Calico; null if they cannot be read.
+    /// Calico nodes; null for an unreadable one.
     kept_nodes: BTreeMap<String, Value>,
-    /// The nodes of Calico that a node of Kubernetes is.
+    /// Names of Calico nodes by Kubernetes node.
     named: BTreeMap<String, BTreeSet<String>>,
     endpoints: KeptEndpoints,
     addresses: Addresses,
     kept_synced: bool,
-    /// While the datastore is listed: which paths were there and are not told yet.
+    /// During a list: known resources that the list has not contained so far.
     unmentioned: Option<BTreeSet<ResourceKey>>,
     leads: bool,
-    /// Everything has been looked at since it leads and everything is known.
+    /// The first pass since the controller leads and knows everything has begun.
     began: bool,
     again_at: Option<Instant>,
     queue: WorkQueue<Item>,
@@ -96,7 +101,7 @@ pub struct NodeController {
     totals: Done,
 }
 
-/// What is known of the resource that configures.
+/// State of the configuration resource.
 #[derive(Debug, PartialEq)]
 enum Configured {
     Unknown,
@@ -106,7 +111,8 @@ enum Configured {
 }
 
 impl NodeController {
-    /// The paths below which the datastore's contents must be told.
+    /// Prefixes of the datastore entries that the caller has to pass to
+    /// [`NodeController::observe_kept`].
     pub const PREFIXES: [&'static str; 9] = [
         "/calico/ipam/v2/assignment/",
         "/calico/ipam/v2/config",
@@ -119,7 +125,7 @@ impl NodeController {
         "/calico/resources/v3/projectcalico.org/nodes/",
     ];
 
-    /// A controller that knows nothing yet.
+    /// Returns a controller without any state.
     #[must_use]
     pub fn new(overrides: Overrides) -> Self {
         let (config, config_problems) = NodeConfig::read(&config::default_resource(), &overrides);
@@ -146,13 +152,13 @@ impl NodeController {
             totals: Done::default(),
         };
         if controller.custom.is_some() {
-            // The first lists of all kinds are one.
+            // The first lists of all kinds count as one list.
             controller.observe_kept(Kept::ListBegins);
         }
         controller
     }
 
-    /// Takes note of what Kubernetes says.
+    /// Records a watch event of Kubernetes.
     pub fn observe(&mut self, kind: Seen, observed: Observed<'_>) {
         match kind {
             Seen::Nodes => {
@@ -177,7 +183,7 @@ impl NodeController {
         }
     }
 
-    /// Takes note of what the datastore holds.
+    /// Records a watch event of the datastore.
     pub fn observe_kept(&mut self, kept: Kept<'_>) {
         match kept {
             Kept::ListBegins => {
@@ -281,7 +287,7 @@ impl NodeController {
                 return;
             }
             (Configured::Unknown | Configured::Unreadable, _) => {
-                // All stays as it is, and nothing may be taken for unwanted.
+                // The configuration stays, and no host endpoint counts as unwanted.
                 self.config.host_endpoints.is_incomplete = true;
                 self.config_problems = vec!["KubeControllersConfiguration/default: cannot be read".into()];
                 return;
@@ -290,7 +296,7 @@ impl NodeController {
             (Configured::Resource(resource), _) => resource,
         };
         (self.config, self.config_problems) = NodeConfig::read(read, &self.overrides);
-        // Everything may be different now.
+        // The new configuration may concern every item.
         self.began = false;
     }
 
@@ -304,12 +310,13 @@ impl NodeController {
         }
     }
 
-    /// From now on this controller may write. Begins with looking at everything, unless it may already.
+    /// Allows the controller to write. It begins with a pass over everything, unless it leads
+    /// already.
     pub fn lead(&mut self) {
         self.leads = true;
     }
 
-    /// From now on it may not. Jobs that are with workers should be let be.
+    /// Forbids the controller to write. Running jobs should be abandoned.
     pub fn follow(&mut self) {
         if self.leads {
             self.leads = false;
@@ -320,7 +327,7 @@ impl NodeController {
         }
     }
 
-    /// Whether it may write.
+    /// Reports whether it may write.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.leads
@@ -345,7 +352,7 @@ impl NodeController {
         }
     }
 
-    /// What a worker should do now.
+    /// Returns the next action of a worker.
     pub fn next(&mut self, now: Instant) -> Next {
         if !self.leads || !self.knows_all() {
             return Next::Wait(None);
@@ -372,7 +379,7 @@ impl NodeController {
         self.failing.remove(item);
     }
 
-    /// What to do about an item; `None` if it is in sync.
+    /// Returns the task for an item; `None` if it is in sync.
     fn task(&mut self, item: &Item, now: Instant) -> Result<Option<Task>, LabelsError> {
         match item {
             Item::Configuration => {
@@ -395,7 +402,7 @@ impl NodeController {
 
     fn node_task(&self, name: &str) -> Result<Option<Task>, LabelsError> {
         if self.custom.is_some() {
-            // It is what it is.
+            // The Calico node is the Kubernetes node.
             return Ok(None);
         }
         let Some(kept) = self.kept_nodes.get(name) else { return Ok(None) };
@@ -413,7 +420,7 @@ impl NodeController {
         Ok(is_different.then(|| Task::Labels { node, kubernetes: kubernetes_node, labels: labels.clone() }))
     }
 
-    /// What to do about addresses, and when to look again.
+    /// Returns the task for an address item, and schedules its next evaluation.
     fn addresses_task(&mut self, item: &Item, now: Instant) -> Option<ReleaseTask> {
         let grace = self.config.leak_grace;
         let may_be_unknown = self.may_have_more_nodes();
@@ -440,7 +447,7 @@ impl NodeController {
             return None;
         }
         let wanted = kept.map(|kept| host_endpoints::wanted(node, kept, config)).unwrap_or_default();
-        // What a template that is not understood has made stays.
+        // Host endpoints of an invalid template stay.
         let may_delete = kept.is_none() || !config.is_incomplete;
         let unwanted: Vec<(String, Revision)> = self
             .endpoints
@@ -457,7 +464,7 @@ impl NodeController {
         (!wanted.is_empty() || !unwanted.is_empty()).then_some(Task::HostEndpoints { wanted, unwanted })
     }
 
-    /// Takes note of what came of a job.
+    /// Records the result of a job.
     pub fn done(&mut self, job: Job, result: Result<Done, JobError>, now: Instant) {
         let Job { item, .. } = job;
         self.addresses.task_ended(&item);
@@ -486,13 +493,13 @@ impl NodeController {
         }
     }
 
-    /// How many resources have been created, changed and deleted.
+    /// Returns the numbers of created, updated and deleted resources and of released addresses.
     #[must_use]
     pub fn totals(&self) -> &Done {
         &self.totals
     }
 
-    /// How many addresses are allocated, where, and what of it has leaked; nothing before everything is known.
+    /// Returns the metrics of allocated and leaked addresses; none before the initial sync.
     #[must_use]
     pub fn address_metrics(&self) -> Vec<MetricFamily> {
         if !self.knows_all() {
@@ -502,19 +509,19 @@ impl NodeController {
         self.addresses.metrics(&nodes)
     }
 
-    /// How much waits to be done.
+    /// Returns the number of items that wait or are in work.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.queue.len() + self.queue.working()
     }
 
-    /// Whether everything is known, and has been looked at if it leads.
+    /// Reports whether the initial sync is complete and, on the leader, the first pass has begun.
     #[must_use]
     pub fn in_sync(&self) -> bool {
         self.knows_all() && (!self.leads || self.began)
     }
 
-    /// What is wrong now.
+    /// Returns the current problems.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let failing = self.failing.iter().map(|(item, error)| format!("{item}: {error}"));
@@ -523,7 +530,7 @@ impl NodeController {
     }
 }
 
-/// What a node is, as far as that is known.
+/// Returns the state of a Calico node, as far as it is known.
 fn node_state<'n>(kept: &'n BTreeMap<String, Value>, nodes: &Followed<NodeFacts>, name: &str) -> NodeState<'n> {
     let Some(node) = kept.get(name) else { return NodeState::Gone };
     let Some(kubernetes) = kubernetes_name(node) else { return NodeState::Foreign };
@@ -538,7 +545,7 @@ fn configuration_key() -> Option<ResourceKey> {
     ResourceKey::new(ResourceKind::KubeControllersConfiguration, "", "default").ok()
 }
 
-/// What is heard of again is not what failed before.
+/// Queues an item. Its state is new, so earlier failures do not count.
 fn add(queue: &mut WorkQueue<Item>, limiter: &mut RateLimiter<Item>, item: Item) {
     limiter.forget(&item);
     queue.add(item);

@@ -1,4 +1,5 @@
-//! What the API server holds of Calico where it is the datastore, told as etcd would tell it.
+//! Calico's custom resources, presented as entries of etcd, for clusters with Kubernetes as the
+//! datastore.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +11,17 @@ use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 use crate::Observed;
 use crate::json::field;
 
-/// A kind of custom resource, `crd.projectcalico.org/v1`, that must be told.
+/// Kind of custom resource of `crd.projectcalico.org/v1` that the controller watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CustomKind {
-    /// What etcd has as text.
+    /// IPAM objects, which etcd stores as text.
     Addresses(AddressKind),
-    /// What etcd has as resource.
+    /// Objects that etcd stores as resources.
     Resources(ResourceKind),
 }
 
 impl CustomKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 8] = [
         Self::Addresses(AddressKind::Block),
         Self::Addresses(AddressKind::Affinity),
@@ -32,7 +33,7 @@ impl CustomKind {
         Self::Resources(ResourceKind::KubeControllersConfiguration),
     ];
 
-    /// The plural in paths of the API.
+    /// Returns the plural as in API paths.
     #[must_use]
     pub fn plural(self) -> &'static str {
         match self {
@@ -41,22 +42,22 @@ impl CustomKind {
         }
     }
 
-    /// Whether there may be no such kind: older releases do not have it.
+    /// Reports whether the kind may be missing: older Calico releases do not have it.
     #[must_use]
     pub fn is_optional(self) -> bool {
         self == Self::Resources(ResourceKind::IpReservation)
     }
 }
 
-/// What is under a path now; nothing if there is no text.
+/// New text at a path; without a text, the entry is deleted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) path: String,
     pub(super) text: Option<(String, Revision)>,
 }
 
-/// The objects that are there. Lists are compared with what was told before: each kind is listed for itself, again and
-/// again, and what is left of that are changes.
+/// Known custom resources. Each kind is listed separately and repeatedly. A list is compared with
+/// the known objects, so that only changes remain.
 #[derive(Debug, Default)]
 pub(super) struct CustomResources {
     lists: BTreeMap<CustomKind, List>,
@@ -65,35 +66,36 @@ pub(super) struct CustomResources {
 #[derive(Debug, Default)]
 struct List {
     known: BTreeMap<Box<str>, Known>,
-    /// While it is told: what was not told yet.
+    /// During a list: known objects that the list has not contained so far.
     unmentioned: Option<BTreeSet<Box<str>>>,
-    /// An object could not be told from others, so that nothing can be said to be missing.
+    /// An object has no usable name, so no object counts as missing.
     is_incomplete: bool,
     synced: bool,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    /// `None` if etcd would have nothing of it.
+    /// Path in etcd; `None` if etcd would not have the object.
     path: Option<String>,
     revision: Revision,
     problem: Option<String>,
 }
 
 impl CustomResources {
-    /// Takes note, and says what that means.
+    /// Records an event and returns the changed entries.
     pub(super) fn observe(&mut self, kind: CustomKind, observed: Observed<'_>) -> Vec<Told> {
         self.lists.entry(kind).or_default().observe(kind, observed)
     }
 
-    /// There are no objects of this kind, as there is no such kind. That does not mean that any have been deleted.
+    /// Records that the API server does not have the kind. For an optional kind this completes its
+    /// list. Known objects do not count as deleted.
     pub(super) fn not_installed(&mut self, kind: CustomKind) {
         if kind.is_optional() {
             self.lists.entry(kind).or_default().synced = true;
         }
     }
 
-    /// Whether it is known what there is.
+    /// Reports whether each kind was listed completely once.
     pub(super) fn synced(&self) -> bool {
         CustomKind::ALL.iter().all(|kind| self.lists.get(kind).is_some_and(|list| list.synced))
     }
@@ -145,7 +147,7 @@ impl List {
         let known = self.known.entry(name.clone()).or_default();
         let version = field(&object, &["metadata", "resourceVersion"]).as_str();
         let Some(revision) = version.and_then(|version| version.parse::<Revision>().ok()) else {
-            // What was told before stays.
+            // The entry keeps its last text.
             known.problem = Some("metadata.resourceVersion: is no number".into());
             return Vec::new();
         };
@@ -155,7 +157,7 @@ impl List {
             return Vec::new();
         }
         let before = known.path.take();
-        // Versions go back when somebody puts a backup in place; what was known is worth nothing then.
+        // Versions decrease when a backup is restored; the known entry is then deleted first.
         let is_stale = !is_known || revision < known.revision;
         let mut told: Vec<Told> =
             before.filter(|_| is_stale).map(|path| Told { path, text: None }).into_iter().collect();
@@ -165,7 +167,7 @@ impl List {
     }
 }
 
-/// Under which path etcd would have it, the text, and what is wrong. What cannot be read is told as empty text.
+/// Returns the path in etcd, the text, and the problem. An unreadable resource has an empty text.
 fn read(kind: CustomKind, name: &str, object: Value) -> (Option<String>, String, Option<String>) {
     match kind {
         CustomKind::Addresses(kind) => match kind.path(&object) {
@@ -219,9 +221,9 @@ mod tests {
         assert_eq!(list(&[&block("5", "10.0.0.0/26")]), [now(5)]);
         assert_eq!(list(&[&block("5", "10.0.0.0/26")]), []);
         assert_eq!(list(&[&block("7", "10.0.0.0/26")]), [now(7)]);
-        // A backup was put in place.
+        // A backup was restored.
         assert_eq!(list(&[&block("6", "10.0.0.0/26")]), [told(PATH, None), now(6)]);
-        // Who has no name may be anybody.
+        // An object without a name may be any object, so that none is deleted.
         assert_eq!(list(&["{}"]), []);
         assert_eq!(list(&[]), [told(PATH, None)]);
         assert_eq!(list(&[]), []);
@@ -239,10 +241,10 @@ mod tests {
     fn what_is_not_understood_is_a_problem() {
         let mut custom = CustomResources::default();
         custom.observe(BLOCKS, Observed::Changed(&block("5", "10.0.0.0/26")));
-        // It keeps what was told before.
+        // The entry keeps its last text.
         assert_eq!(custom.observe(BLOCKS, Observed::Changed(&block("x", "10.0.0.0/26"))), []);
         assert_eq!(custom.problems().count(), 1);
-        // It is another block than it is called, and so nobody's.
+        // The name does not match the block, so the object has no entry.
         assert_eq!(custom.observe(BLOCKS, Observed::Changed(&block("6", "10.0.0.64/26"))), [told(PATH, None)]);
         assert_eq!(
             custom.problems().collect::<Vec<_>>(),

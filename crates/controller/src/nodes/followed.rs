@@ -1,4 +1,4 @@
-//! What Kubernetes says of nodes.
+//! Followed Kubernetes objects, and the fields of nodes that the controller uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::Observed;
 use crate::json::field;
 
-/// The names of an object: namespace, which is empty for nodes, and name.
+/// Namespace (empty for nodes) and name of an object.
 type Names = (Box<str>, Box<str>);
 
 /// All objects of a kind.
@@ -16,9 +16,9 @@ pub(super) struct Followed<F> {
     objects: BTreeMap<Names, F>,
     /// A list was complete once.
     synced: bool,
-    /// While a list is told: what it did not have yet.
+    /// During a list: known objects that the list has not contained so far.
     unmentioned: Option<BTreeSet<Names>>,
-    /// An object could not be told from others, so that nothing can be said to be missing.
+    /// An object of the list has no usable name, so no object counts as missing.
     is_incomplete: bool,
 }
 
@@ -29,7 +29,7 @@ impl<F> Default for Followed<F> {
 }
 
 impl<F: PartialEq> Followed<F> {
-    /// Takes note. Gives back which objects are different, and how they were.
+    /// Records an event. Returns the changed objects with their earlier facts.
     pub(super) fn observe(&mut self, observed: Observed<'_>, read: impl Fn(&Value) -> F) -> Vec<(Names, Option<F>)> {
         match observed {
             Observed::ListBegins => {
@@ -76,26 +76,26 @@ impl<F: PartialEq> Followed<F> {
         self.objects.get(&(namespace.into(), name.into()))
     }
 
-    /// Whether it is known what there is.
+    /// Reports whether a list was complete once.
     pub(super) fn synced(&self) -> bool {
         self.synced
     }
 
-    /// Whether what is not known does not exist.
+    /// Reports whether every object that is not known does not exist.
     pub(super) fn is_complete(&self) -> bool {
         self.synced && !self.is_incomplete
     }
 }
 
-/// Says whether a node that had Flannel has Calico already.
+/// Label that shows whether a node uses Calico already during a migration from Flannel.
 const MIGRATION_LABEL: &str = "projectcalico.org/node-network-during-migration";
 
-/// What is used of a node.
+/// Labels and migration state of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeFacts {
-    /// `None` if they cannot be understood.
+    /// `None` if they are invalid.
     pub(super) labels: Option<BTreeMap<String, String>>,
-    /// Its addresses are being taken over from Flannel.
+    /// Its addresses are being migrated from Flannel.
     pub(super) migrates: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The host endpoints that a node should have (`kube-controllers/pkg/controllers/node/hostendpoints.go`).
+//! Host endpoints generated for a node (`kube-controllers/pkg/controllers/node/hostendpoints.go`).
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use tortie_resources::stored::DEFAULT_ALLOW_PROFILE;
 use super::config::{HostEndpointConfig, Template};
 use crate::json::field;
 
-/// The label of host endpoints that a controller has made.
+/// Label of host endpoints that a controller has created.
 const CREATED_BY: &str = "projectcalico.org/created-by";
 const CONTROLLER: &str = "calico-kube-controllers";
 const SUFFIX: &str = "auto-hep";
-/// The longest name that Kubernetes has for a resource.
+/// Length limit of a resource name in Kubernetes.
 const MAX_NAME: usize = 253;
 
-/// Whether a host endpoint was made by a controller.
+/// Reports whether a controller has created a host endpoint.
 pub(super) fn is_ours(endpoint: &Value) -> bool {
     field(endpoint, &["metadata", "labels", CREATED_BY]) == CONTROLLER
 }
 
-/// The host endpoints of a node by their names; none if they are not to be made.
+/// Returns the host endpoints of a node by name; none if their creation is disabled.
 pub(super) fn wanted(name: &str, node: &Value, config: &HostEndpointConfig) -> BTreeMap<String, Value> {
     let mut wanted = BTreeMap::new();
     if !config.auto_create {
@@ -43,7 +43,7 @@ pub(super) fn wanted(name: &str, node: &Value, config: &HostEndpointConfig) -> B
             .map(|address| address.to_string())
             .collect();
         let Some(pattern) = &template.pattern else {
-            // Without an interface it is its addresses that make it valid.
+            // Without an interface, an endpoint is valid only with addresses.
             if !matching.is_empty() {
                 let endpoint_name = bounded(format!("{name}-{}-{SUFFIX}", template.generate_name));
                 wanted.insert(endpoint_name, endpoint(name, node, Some(template), &matching, ""));
@@ -95,7 +95,7 @@ fn endpoint(
     json!({"metadata": metadata, "spec": spec})
 }
 
-/// A name that is too long is replaced by its hash.
+/// Replaces a name that is too long with its hash.
 fn bounded(name: String) -> String {
     if name.len() <= MAX_NAME {
         return name;
@@ -119,7 +119,7 @@ fn addresses_of(interface: &Value) -> impl Iterator<Item = String> {
     field(interface, &["addresses"]).as_array().into_iter().flatten().filter_map(Value::as_str).filter_map(address)
 }
 
-/// The text of an address, or of a network, as it is; `None` if it is neither.
+/// Returns an address or a network unchanged; `None` if the text is neither.
 fn address(text: &str) -> Option<String> {
     text.parse::<Cidr>().is_ok().then(|| text.to_owned())
 }
@@ -130,13 +130,13 @@ fn push_new(addresses: &mut Vec<String>, address: String) {
     }
 }
 
-/// All addresses that a node has, in the order in which they are written: its own, those of its tunnels, those within
-/// the cluster, and those of its interfaces.
+/// Returns all addresses of a node in the order in which they are written: BGP, tunnels, internal
+/// addresses, interfaces.
 fn addresses(node: &Value) -> Vec<String> {
     let text = |path: &[&str]| field(node, path).as_str().unwrap_or_default();
     let mut all = Vec::new();
     for path in [["spec", "bgp", "ipv4Address"], ["spec", "bgp", "ipv6Address"]] {
-        // With the length of a network.
+        // These addresses have a prefix length.
         if let Ok(cidr) = text(&path).parse::<Cidr>() {
             push_new(&mut all, cidr.address().to_string());
         }

@@ -1,4 +1,4 @@
-//! What the datastore says of nodes and host endpoints.
+//! Stored host endpoints, and the decoding of stored resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use tortie_resources::stored::{self, ResourceKey, Revision};
 use super::host_endpoints;
 use crate::json::field;
 
-/// A host endpoint that a controller has made.
+/// Host endpoint that a controller has created.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct KeptEndpoint {
     pub(super) node: String,
@@ -16,7 +16,7 @@ pub(super) struct KeptEndpoint {
     pub(super) revision: Revision,
 }
 
-/// The host endpoints that controllers have made.
+/// Host endpoints that controllers have created.
 #[derive(Debug, Default)]
 pub(super) struct KeptEndpoints {
     all: BTreeMap<String, KeptEndpoint>,
@@ -24,7 +24,7 @@ pub(super) struct KeptEndpoints {
 }
 
 impl KeptEndpoints {
-    /// Takes note of what is under a name now, and says which nodes that is about.
+    /// Records the stored object of a name and returns the affected nodes.
     pub(super) fn set(&mut self, name: &str, kept: Option<(Value, Revision)>) -> Vec<String> {
         let mut nodes = Vec::new();
         let is_known =
@@ -58,18 +58,18 @@ impl KeptEndpoints {
         self.all.keys()
     }
 
-    /// The names of those of a node.
+    /// Returns the names of the host endpoints of a node.
     pub(super) fn of_node(&self, node: &str) -> impl Iterator<Item = &str> {
         self.by_node.get(node).into_iter().flatten().map(String::as_str)
     }
 
-    /// Every node that has any, whether it exists or not.
+    /// Returns every node that has a host endpoint, even if the node does not exist.
     pub(super) fn nodes(&self) -> impl Iterator<Item = &str> {
         self.by_node.keys().map(String::as_str)
     }
 }
 
-/// The object under a key; `None` if it cannot be read.
+/// Decodes a stored object; `None` if it is unreadable.
 pub(super) fn object(key: &ResourceKey, text: &str, revision: Revision) -> Option<Value> {
     let object = serde_json::from_str(text).ok()?;
     stored::from_stored(key, object, revision).ok()

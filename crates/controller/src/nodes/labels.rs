@@ -1,4 +1,5 @@
-//! Labels of nodes, from Kubernetes to Calico (`kube-controllers/pkg/controllers/node/labels.go`).
+//! Copy of node labels from Kubernetes to Calico
+//! (`kube-controllers/pkg/controllers/node/labels.go`).
 
 use std::collections::BTreeMap;
 
@@ -6,13 +7,13 @@ use serde_json::{Map, Value, json};
 
 use crate::json::{field, set};
 
-/// Where is kept which labels came from Kubernetes, so that those of users stay.
+/// Annotation with the labels that came from Kubernetes, so that labels of users stay.
 const ANNOTATION: &str = "projectcalico.org/kube-labels";
 
-/// Error of labels, of Kubernetes or in the annotation.
+/// Invalid labels in Kubernetes or in the annotation.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LabelsError {
-    #[error("the labels that Kubernetes has cannot be understood")]
+    #[error("the labels of the Kubernetes node are invalid")]
     OfKubernetes,
     #[error("annotation {ANNOTATION}: is no text")]
     NoText,
@@ -20,10 +21,10 @@ pub(super) enum LabelsError {
     Json(#[from] serde_json::Error),
 }
 
-/// The node with the labels that Kubernetes gives it; `None` if it has them.
+/// Returns the node with its labels from Kubernetes; `None` if it has them already.
 ///
 /// # Errors
-/// If it cannot be told which labels came from Kubernetes before.
+/// If the annotation with the earlier labels from Kubernetes is invalid.
 pub(super) fn synced(node: &Value, labels: &BTreeMap<String, String>) -> Result<Option<Value>, LabelsError> {
     let before: BTreeMap<String, String> = match field(node, &["metadata", "annotations", ANNOTATION]) {
         Value::Null => BTreeMap::new(),
@@ -62,7 +63,7 @@ mod tests {
         assert_eq!(synced(&first, &labels(&[("zone", "a"), ("old", "1")])).expect("it can be"), None);
         let second = synced(&first, &labels(&[("zone", "b")])).expect("it can be").expect("it differs");
         assert_eq!(second["metadata"]["labels"], json!({"rack": "r1", "zone": "b"}));
-        // What somebody else has removed comes back.
+        // A label that another process removed is restored.
         let mut without = second.clone();
         without["metadata"]["labels"] = json!({"rack": "r1"});
         assert_eq!(synced(&without, &labels(&[("zone", "b")])).expect("it can be"), Some(second));

@@ -1,4 +1,5 @@
-//! Nodes: their labels, host endpoints that are made for them, addresses, and what is left of those that are gone.
+//! Node controller: node labels, generated host endpoints, address garbage collection, and removal
+//! of the remains of deleted nodes.
 
 mod addresses;
 mod config;

@@ -1,4 +1,4 @@
-//! What workers do about nodes.
+//! Jobs about nodes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,20 +15,20 @@ use crate::ipam::{ReleaseTask, Settled};
 use crate::json::{field, set};
 use crate::same::same;
 
-/// What can be out of step.
+/// Object that may be out of sync.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Item {
-    /// The configuration of the controllers.
+    /// The `KubeControllersConfiguration`.
     Configuration,
-    /// A node of Calico: its labels, and whether it should be.
+    /// A Calico node: its labels and its existence.
     Node(String),
-    /// The host endpoints of a node that were made for it.
+    /// The host endpoints generated for a node.
     HostEndpoints(String),
-    /// The addresses that were allocated on a node, and its blocks if it is gone.
+    /// The addresses allocated on a node, and its blocks if the node is gone.
     Addresses(String),
-    /// A block that nobody has an address of, or whose addresses cool down.
+    /// A block that is empty, has addresses in cooldown, or is about to be deleted.
     Block(Cidr),
-    /// A handle that says more than it has.
+    /// A handle that counts too many addresses.
     Handle(String),
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Item {
     }
 }
 
-/// A piece of work about nodes, for one worker.
+/// A unit of work about nodes for one worker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     pub(super) item: Item,
@@ -54,30 +54,30 @@ pub struct Job {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Task {
-    /// Write the status, and the resource if there is none.
+    /// Write the status; create the resource if it is missing.
     Configuration { status: Value },
-    /// Give a node these labels of a node of Kubernetes.
+    /// Write these labels of a Kubernetes node to a Calico node.
     Labels { node: String, kubernetes: String, labels: BTreeMap<String, String> },
-    /// Delete a node if the node of Kubernetes that it was is gone.
+    /// Delete a Calico node if its Kubernetes node is gone.
     DeleteNode { node: String, kubernetes: String },
-    /// Make host endpoints as wanted, and delete others if they are still at these versions.
+    /// Write the wanted host endpoints, and delete others that still have these versions.
     HostEndpoints { wanted: Vec<(String, Value)>, unwanted: Vec<(String, Revision)> },
     /// Release addresses or blocks.
     Addresses(ReleaseTask),
 }
 
-/// What a job about nodes has done.
+/// Outcome of a job about nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// How many resources were created.
+    /// Number of created resources.
     pub created: usize,
-    /// How many were changed.
+    /// Number of updated resources.
     pub updated: usize,
-    /// How many were deleted.
+    /// Number of deleted resources.
     pub deleted: usize,
-    /// How many addresses were released.
+    /// Number of released addresses.
     pub released: usize,
-    /// What came of releasing.
+    /// Outcome of a release of addresses or blocks.
     pub(super) settled: Option<Settled>,
 }
 
@@ -92,10 +92,11 @@ fn key(kind: ResourceKind, name: &str) -> Result<ResourceKey, JobError> {
 }
 
 impl Job {
-    /// Does it. May take as long as some calls of the datastore and of the API server.
+    /// Runs the job. It may take as long as several calls of the datastore and of the API server.
     ///
     /// # Errors
-    /// What they say. The controller wants to hear of it, too.
+    /// Errors of the datastore and of the API server. The caller passes them to the controller as
+    /// well.
     pub fn run(&self, access: Access<'_>) -> Result<Done, JobError> {
         let mut done = Done::default();
         match &self.task {
@@ -103,7 +104,7 @@ impl Job {
             Task::Labels { node, kubernetes, labels } => copy_labels(access, node, kubernetes, labels, &mut done)?,
             Task::DeleteNode { node, kubernetes } => delete_node(access, node, kubernetes, &mut done)?,
             Task::HostEndpoints { wanted, unwanted } => {
-                // One that cannot be made is no reason for the others not to be.
+                // An error for one endpoint does not keep the others from being written.
                 let mut result = Ok(());
                 for (name, endpoint) in wanted {
                     let key = key(ResourceKind::HostEndpoint, name)?;
@@ -170,7 +171,8 @@ fn copy_labels(
     Ok(())
 }
 
-/// Asks Kubernetes again right before: the node may have come back.
+/// Deletes a node. It reads the Kubernetes node again right before, because that node may have
+/// returned.
 fn delete_node(access: Access<'_>, node: &str, kubernetes: &str, done: &mut Done) -> Result<(), JobError> {
     let key = key(ResourceKind::Node, node)?;
     let StoredResource { object, revision, .. } = match access.resources.get(&key) {
@@ -182,7 +184,7 @@ fn delete_node(access: Access<'_>, node: &str, kubernetes: &str, done: &mut Done
     if is_gone { delete(access, &key, revision, done) } else { Ok(()) }
 }
 
-/// Creates a host endpoint, or repairs it if it is ours.
+/// Creates a host endpoint, or repairs it if a controller has created it.
 fn make_endpoint(access: Access<'_>, key: &ResourceKey, wanted: &Value, done: &mut Done) -> Result<(), JobError> {
     let StoredResource { mut object, revision, .. } = match access.resources.get(key) {
         Ok(stored) => stored,
@@ -207,10 +209,10 @@ fn make_endpoint(access: Access<'_>, key: &ResourceKey, wanted: &Value, done: &m
     Ok(())
 }
 
-/// What of a host endpoint is ours.
+/// Parts of a host endpoint that the controller owns.
 const PARTS: [&[&str]; 3] = [&["metadata", "labels"], &["metadata", "annotations"], &["spec"]];
 
-/// Whether what is kept of a host endpoint is what would be kept of this one.
+/// Reports whether a stored host endpoint equals the stored form of the wanted one.
 pub(super) fn is_as_wanted(key: &ResourceKey, kept: &Value, wanted: &Value) -> bool {
     let mut form = wanted.clone();
     let formed = stored::to_stored(key, &mut form);

@@ -11,7 +11,7 @@ fn millis(ms: u64) -> Duration {
 #[test]
 fn pauses_double_from_5_ms_to_1000_s() {
     let mut limiter = RateLimiter::default();
-    // A second apart, the overall rate does not matter.
+    // At intervals of a second, the overall rate does not limit.
     let mut now = Instant::now();
     let pauses: Vec<Duration> = (0..40)
         .map(|_| {
@@ -71,7 +71,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// No key is with two workers, and whatever is added is taken at some time after.
+    /// Two workers never have the same key, and each added key is taken at some later time.
     #[test]
     fn every_addition_is_worked_on_once(steps in prop::collection::vec(step(), 0..60)) {
         let mut queue = WorkQueue::default();
@@ -93,7 +93,7 @@ proptest! {
                         prop_assert!(!working.contains(&key));
                         working.push(key);
                         wanted.remove(&key);
-                        // It may still be due later.
+                        // The key may still be scheduled for later.
                         wanted.extend(queue.later.contains_key(&key).then_some(key));
                     }
                 }

@@ -1,4 +1,4 @@
-//! Health and metrics.
+//! Responses for health and metrics.
 
 use crate::nodes::Done;
 use crate::{MetricFamily, MetricKind, Status};
@@ -8,27 +8,27 @@ use tortie_telemetry::exposition::Exposition;
 use tortie_telemetry::http::Response;
 use tortie_telemetry::process;
 
-/// What has been done about nodes, and what is left.
+/// Progress of the node controller.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeStatus {
-    /// Whether everything is known, and has been looked at if the controller leads.
+    /// True after the initial sync and, on the leader, once the first pass has begun.
     pub in_sync: bool,
-    /// How much waits to be done.
+    /// Number of items that wait or are in work.
     pub waiting: usize,
-    /// How many resources have been written.
+    /// Numbers of written resources and released addresses.
     pub totals: Done,
-    /// How many addresses are allocated, where, and what has leaked.
+    /// Metrics of allocated and leaked addresses.
     pub addresses: Vec<MetricFamily>,
 }
 
 /// Answers a request for `/liveness`, `/readiness` or `/metrics`.
 ///
-/// Ready is who knows all of Kubernetes and, if it leads, has compared it with the datastore; what is wrong is listed,
-/// but does not make it unready.
+/// The controller is ready when it knows all Kubernetes objects and, on the leader, has compared
+/// them with the datastore. Problems are listed, but do not affect readiness.
 #[must_use]
 pub fn answer(path: &str, status: &Status, nodes: &NodeStatus, problems: &[String]) -> Response {
     match path {
-        // That it is answered at all means that nobody has kept the state for himself.
+        // The response shows that no thread has kept the lock of the state.
         "/liveness" => Response::text(200, "live\n"),
         "/readiness" => {
             let role = if status.leads { "leads" } else { "waits for the lead" };
@@ -46,29 +46,29 @@ pub fn answer(path: &str, status: &Status, nodes: &NodeStatus, problems: &[Strin
             content_type: "text/plain; version=0.0.4; charset=utf-8",
             body: metrics(status, nodes, problems.len()),
         },
-        _ => Response::text(404, "not found; /liveness, /readiness and /metrics are\n"),
+        _ => Response::text(404, "not found; paths: /liveness, /readiness, /metrics\n"),
     }
 }
 
 fn metrics(status: &Status, nodes: &NodeStatus, problems: usize) -> String {
     let number = |count: usize| count as u64;
     let mut text = Exposition::default();
-    text.level("tortie_controller_leads", "Whether this controller may write.", status.leads.into());
-    text.level("tortie_controller_in_sync", "Whether it is ready.", (status.in_sync && nodes.in_sync).into());
+    text.level("tortie_controller_leads", "1 if this controller leads and may write.", status.leads.into());
+    text.level("tortie_controller_in_sync", "1 if it is ready.", (status.in_sync && nodes.in_sync).into());
     text.level("tortie_controller_waiting", "Objects that wait to be written.", number(status.waiting + nodes.waiting));
-    text.level("tortie_controller_problems", "What is wrong now.", number(problems));
+    text.level("tortie_controller_problems", "Current problems.", number(problems));
     for (name, help, count) in [
         ("created", "Resources created.", status.created),
         ("updated", "Resources changed.", status.updated),
         ("deleted", "Resources deleted.", status.deleted),
-        ("retries", "Writes tried again.", status.retries),
+        ("retries", "Retries of writes.", status.retries),
         ("given_up", "Writes left to the next comparison.", status.given_up),
-        ("comparisons", "Comparisons of all that comes from a kind.", status.comparisons),
-        ("failed_comparisons", "Comparisons that failed.", status.failed_comparisons),
-        ("node_created", "Resources created for the sake of nodes.", nodes.totals.created),
-        ("node_updated", "Resources changed for the sake of nodes.", nodes.totals.updated),
-        ("node_deleted", "Resources deleted for the sake of nodes.", nodes.totals.deleted),
-        ("released_addresses", "Addresses released that had leaked.", nodes.totals.released),
+        ("comparisons", "Successful comparisons of all resources of a kind.", status.comparisons),
+        ("failed_comparisons", "Failed comparisons.", status.failed_comparisons),
+        ("node_created", "Resources created by the node controller.", nodes.totals.created),
+        ("node_updated", "Resources changed by the node controller.", nodes.totals.updated),
+        ("node_deleted", "Resources deleted by the node controller.", nodes.totals.deleted),
+        ("released_addresses", "Leaked addresses released.", nodes.totals.released),
     ] {
         text.count(&format!("tortie_controller_{name}"), help, number(count));
     }
@@ -87,7 +87,7 @@ fn metrics(status: &Status, nodes: &NodeStatus, problems: usize) -> String {
     text.finish() + &process::expose()
 }
 
-/// The metrics of a controller that has done nothing.
+/// Returns the metrics of a controller that has done nothing.
 #[must_use]
 pub fn example_metrics() -> String {
     let nodes = NodeStatus { addresses: crate::metric_families(), ..NodeStatus::default() };

@@ -1,4 +1,4 @@
-//! The election, on a thread of its own.
+//! Thread of the leader election.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Instant, SystemTime};
@@ -10,7 +10,7 @@ use tortie_net::with_causes;
 
 use super::Shared;
 
-/// Holds the lease, or tries to, until all work is done; then gives it up.
+/// Holds the lease, or competes for it, until all work is done; then gives it up.
 pub(super) fn run(config: ElectorConfig, shared: &Shared, client: &Client) {
     let lease = Lease { namespace: config.namespace.clone(), name: config.name.clone(), client: client.clone() };
     let identity = config.identity.clone();
@@ -21,7 +21,7 @@ pub(super) fn run(config: ElectorConfig, shared: &Shared, client: &Client) {
             Request::Rest(until) => {
                 let mut state = shared.lock();
                 while !state.stopped && Instant::now() < until {
-                    // Others wake for more than this.
+                    // The condition variable also signals other changes.
                     state = shared.wait(state, Some(until));
                 }
                 if state.stopped {
@@ -33,13 +33,14 @@ pub(super) fn run(config: ElectorConfig, shared: &Shared, client: &Client) {
                 elector.answer(answer, Instant::now());
                 shared.fence.set(elector.leads_until(), elector.term());
                 shared.lock().election = problem;
-                // Who leads may begin; who has lost has stopped by itself.
+                // A new leader may begin. A controller that lost the lease has stopped by the fence
+                // already.
                 shared.changed.notify_all();
             }
         }
         if elector.holder() != leader {
             elector.holder().clone_into(&mut leader);
-            tracing::info!(%leader, me = %identity, "the lease is held by another than before");
+            tracing::info!(%leader, me = %identity, "the lease has a new holder");
         }
     }
     shared.fence.set(None, elector.term());
@@ -58,7 +59,8 @@ struct Lease {
 }
 
 impl Lease {
-    /// Asks the API server; what cannot be is a problem.
+    /// Sends a request to the API server. Returns the answer, and the problem if the request
+    /// failed.
     fn ask(&self, request: &Request) -> (Answer, Option<String>) {
         let (namespace, name) = (&*self.namespace, &*self.name);
         let asked: Result<Value, ApiError> = match request {
@@ -79,12 +81,12 @@ impl Lease {
     }
 }
 
-/// A number between 0 and 1, another each time.
+/// Returns a random number between 0 and 1.
 fn chance() -> f64 {
     f64::from(u32::try_from(random() >> 32).unwrap_or_default()) / f64::from(u32::MAX)
 }
 
-/// A number that nobody else has thought of.
+/// Returns a random number.
 #[must_use]
 pub fn random() -> u64 {
     RandomState::new().build_hasher().finish()

@@ -1,4 +1,4 @@
-//! Nothing is written by who does not lead.
+//! Fence that prevents writes of a controller that does not lead.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -9,39 +9,40 @@ use tortie_datastore::store::{
 };
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 
-/// Until when this controller leads. Clones are the same.
+/// End of this controller's leadership; clones share it.
 #[derive(Clone, Debug)]
 pub struct Fence(Arc<Mutex<Lead>>);
 
 #[derive(Clone, Copy, Debug)]
 enum Lead {
-    /// There is no other.
+    /// There is no other controller.
     Always,
     Never,
-    /// In the term of this number.
+    /// Until this time, in the term of this number.
     Until(Instant, u64),
 }
 
 impl Fence {
-    /// For a controller that is the only one.
+    /// Returns the fence of the only controller, which always leads.
     #[must_use]
     pub fn open() -> Self {
         Self(Arc::new(Mutex::new(Lead::Always)))
     }
 
-    /// For one that does not lead yet.
+    /// Returns the fence of a controller that does not lead yet.
     #[must_use]
     pub fn closed() -> Self {
         Self(Arc::new(Mutex::new(Lead::Never)))
     }
 
-    /// From now on the controller leads until this time, in the term of this number; or not at all.
+    /// Sets the end of the leadership in the term of this number; `None`: the controller does not
+    /// lead.
     pub fn set(&self, until: Option<Instant>, term: u64) {
         let lead = until.map_or(Lead::Never, |until| Lead::Until(until, term));
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = lead;
     }
 
-    /// The number of the term in which the controller leads now; `None` if it does not.
+    /// Returns the number of the current term; `None` if the controller does not lead.
     #[must_use]
     pub fn term(&self, now: Instant) -> Option<u64> {
         match *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -52,19 +53,19 @@ impl Fence {
     }
 }
 
-/// All that a datastore keeps.
+/// Store of all entries of a datastore.
 pub trait Store: ResourceStore + TextStore {}
 
 impl<S: ResourceStore + TextStore> Store for S {}
 
-/// A store to which is written only by who leads at the time of each write.
+/// Store that accepts a write only while the controller leads.
 pub struct Fenced {
     store: Box<dyn Store>,
     fence: Fence,
 }
 
 impl Fenced {
-    /// Lets through to this store.
+    /// Returns a fenced view of this store.
     #[must_use]
     pub fn new(store: Box<dyn Store>, fence: Fence) -> Self {
         Self { store, fence }
@@ -131,11 +132,11 @@ impl TextStore for Fenced {
     }
 }
 
-/// A store whose writes go another way than its reads: they must be over sooner.
+/// Store with separate connections for reads and writes: writes need a shorter timeout.
 pub struct Split<R, W> {
-    /// Where to read.
+    /// Store for reads.
     pub reads: R,
-    /// Where to write.
+    /// Store for writes.
     pub writes: W,
 }
 

@@ -1,10 +1,10 @@
-//! Which objects of Kubernetes are followed, and who wants to hear of them.
+//! Followed kinds of Kubernetes objects, and the listeners for them.
 
 use crate::Watched;
 use crate::nodes::CustomKind;
 use tortie_datastore::kubernetes::ApiResource;
 
-/// What objects of a kind are followed for.
+/// Purpose for which a kind is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listener {
     /// Policies and labels.
@@ -13,11 +13,11 @@ pub enum Listener {
     Pods,
     /// Nodes.
     Nodes,
-    /// What is kept of Calico.
+    /// Calico's custom resources.
     Custom(CustomKind),
 }
 
-/// What is followed where Calico has an etcd.
+/// Followed kinds if Calico uses etcd.
 pub const FOLLOWED: [(Listener, ApiResource); 5] = [
     (Listener::Policies(Watched::NetworkPolicies), ApiResource::NETWORK_POLICIES),
     (Listener::Policies(Watched::Namespaces), ApiResource::NAMESPACES),
@@ -26,7 +26,7 @@ pub const FOLLOWED: [(Listener, ApiResource); 5] = [
     (Listener::Nodes, ApiResource::NODES),
 ];
 
-/// What is followed where Kubernetes is the datastore.
+/// Returns the followed kinds if Kubernetes is the datastore.
 pub fn followed_in_kubernetes() -> impl Iterator<Item = (Listener, ApiResource)> {
     let own = [(Listener::Pods, ApiResource::PODS), (Listener::Nodes, ApiResource::NODES)];
     let custom = CustomKind::ALL

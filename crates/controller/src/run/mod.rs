@@ -1,13 +1,14 @@
-//! The policy controller at work: the threads and clients around [`crate`].
+//! Runs the controllers: the threads and clients around [`crate`].
 //!
-//! | thread | does |
+//! | thread | task |
 //! |---|---|
-//! | `observer` | hears what Kubernetes says |
-//! | `feed` | hears what etcd holds of nodes |
+//! | `observer` | receives the events of Kubernetes |
+//! | `feed` | receives the events of nodes and addresses from etcd |
 //! | `worker-N` | writes to the datastore |
 //! | `election` | holds the lease, if there is one |
 //!
-//! Where Kubernetes is the datastore, the observer hears all, and only the controller of nodes has anything to do.
+//! If Kubernetes is the datastore, the observer receives all events, and only the node controller
+//! runs.
 
 mod answers;
 mod election;
@@ -35,43 +36,44 @@ pub use election::random;
 pub use fence::{Fence, Fenced, Split, Store};
 pub use followed::{FOLLOWED, Listener, followed_in_kubernetes};
 
-/// How often what is wrong is looked at, to be logged.
+/// Interval at which problems are checked for logging.
 const REPORT: Duration = Duration::from_secs(1);
-/// How long to wait for the lease to be given up at the end.
+/// Time limit for giving up the lease at the end.
 const RELEASE: Duration = Duration::from_secs(5);
 
-/// How to run a controller.
+/// Settings of a controller.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How often everything is compared; never but at the beginning if zero.
+    /// Interval between comparisons of everything; zero: only at the beginning.
     pub reconcile_period: Duration,
-    /// How many objects are written at the same time.
+    /// Number of worker threads, which is the number of concurrent writes; at least 1.
     pub workers: usize,
-    /// The lease by which one of several is elected; `None` if there is only this one.
+    /// Lease of the leader election; `None` if this is the only controller.
     pub election: Option<ElectorConfig>,
-    /// What is said of nodes beside the resource that configures it, and whether Kubernetes is the datastore.
+    /// Overrides of the node configuration, and whether Kubernetes is the datastore.
     pub nodes: Overrides,
 }
 
-/// A datastore, as it is read and written, and as it tells what changes.
+/// A datastore: its entries and its watch events.
 pub struct Datastore {
-    /// Resources one by one, and texts.
+    /// Single resources, and texts.
     pub store: Box<dyn Store>,
-    /// What is below [`NodeController::PREFIXES`]; `None` where Kubernetes tells that, as the datastore.
+    /// Events of entries below [`NodeController::PREFIXES`]; `None` if Kubernetes is the datastore
+    /// and sends them.
     pub feed: Option<EtcdFeed>,
 }
 
-/// How long the feed waits for something before it looks whether the controller ends.
+/// Interval at which the feed checks whether the controller stops.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A controller at work.
+/// A running controller.
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     observer: (Waker, JoinHandle<()>),
     feed: Option<JoinHandle<()>>,
-    /// Says so when the lease has been given up.
+    /// Signals that the lease has been given up.
     released: Option<Receiver<()>>,
 }
 
@@ -84,28 +86,28 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    /// Of policies; `None` where Kubernetes is the datastore.
+    /// Policy controller; `None` if Kubernetes is the datastore.
     controller: Option<Controller>,
     nodes: NodeController,
-    /// The term of the lease that the controller last led in.
+    /// Last term of the lease in which the controller led.
     term: u64,
-    /// No work is begun any more.
+    /// No further job is started.
     stopping: bool,
-    /// All work is done.
+    /// All jobs are done.
     stopped: bool,
-    /// What is heard of Kubernetes, and why it cannot be.
+    /// Followed kinds, each with the reason if its events are unavailable.
     followed: Vec<(Listener, ApiResource, Option<String>)>,
-    /// Why the datastore does not tell what changes.
+    /// Reason why the events of the datastore are unavailable.
     unfed: Option<String>,
-    /// What is wrong with the election.
+    /// Problem of the election.
     election: Option<String>,
-    /// What has been logged.
+    /// Problems that have been logged.
     reported: BTreeSet<String>,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each holder leaves the state in order at any point at which it could panic.
+        // Each holder of the lock keeps the state consistent wherever it could panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,7 +123,7 @@ impl Shared {
     }
 }
 
-/// Begins.
+/// Starts the threads.
 ///
 /// # Errors
 /// If a thread cannot be started.
@@ -170,7 +172,7 @@ pub fn start(config: &Config, client: &Client, datastore: Datastore) -> io::Resu
             "election".into(),
             Box::new(move || {
                 election::run(election, &shared, &client);
-                // Whoever waited may have gone.
+                // The receiver may be gone.
                 let _ = done.send(());
             }),
         )?;
@@ -180,7 +182,7 @@ pub fn start(config: &Config, client: &Client, datastore: Datastore) -> io::Resu
 }
 
 impl Running {
-    /// Logs what is wrong now and was not before, and what is no longer, until `stop` says that it is time to end.
+    /// Logs each new problem and each resolved one, until `stop` receives a message or is closed.
     pub fn report_until(&self, stop: &Receiver<()>) {
         while stop.recv_timeout(REPORT).is_err_and(|error| error == std::sync::mpsc::RecvTimeoutError::Timeout) {
             let mut state = self.shared.lock();
@@ -195,7 +197,7 @@ impl Running {
         }
     }
 
-    /// What answers requests for health and metrics.
+    /// Returns the handler of requests for health and metrics.
     pub fn answerer(&self) -> impl Fn(&str) -> tortie_telemetry::http::Response + Send + use<> {
         let shared = Arc::clone(&self.shared);
         move |path| {
@@ -213,12 +215,12 @@ impl Running {
         }
     }
 
-    /// Finishes what has been begun, gives up the lease, and ends.
+    /// Finishes the running jobs, gives up the lease, and ends the threads.
     pub fn stop(self) {
         self.shared.lock().stopping = true;
         self.shared.changed.notify_all();
         for worker in self.workers {
-            // It has panicked, which has been told.
+            // The worker has panicked, and the panic has been reported.
             let _ = worker.join();
         }
         self.shared.lock().stopped = true;
@@ -226,7 +228,7 @@ impl Running {
         if let Some(released) = self.released
             && released.recv_timeout(RELEASE).is_err()
         {
-            tracing::warn!("the lease could not be given up in time; others wait for it to run out");
+            tracing::warn!("the lease could not be given up in time; other controllers wait until it expires");
         }
         let (waker, observer) = self.observer;
         waker.wake();
@@ -236,7 +238,8 @@ impl Running {
 }
 
 impl State {
-    /// What is done about policies; where nothing is, whether the controller leads.
+    /// Returns the progress of the policy controller; without one, only whether the controller
+    /// leads.
     fn status(&self) -> Status {
         let of_nodes = || {
             let mut status = Status::default();
@@ -249,16 +252,16 @@ impl State {
     fn problems(&self) -> Vec<String> {
         let unheard = self.followed.iter().filter_map(|(_, resource, why)| {
             let why = why.as_ref()?;
-            Some(format!("Kubernetes does not tell of {resource}: {why}"))
+            Some(format!("no events of {resource} from Kubernetes: {why}"))
         });
         let election = self.election.iter().map(|why| format!("election: {why}"));
-        let unfed = self.unfed.iter().map(|why| format!("the datastore does not tell of nodes: {why}"));
+        let unfed = self.unfed.iter().map(|why| format!("no events of nodes from the datastore: {why}"));
         let of_policies = self.controller.iter().flat_map(Controller::problems);
         unheard.chain(unfed).chain(election).chain(of_policies).chain(self.nodes.problems()).collect()
     }
 }
 
-/// Hears what Kubernetes says until the controller stops.
+/// Receives the events of Kubernetes until the controller stops.
 fn observe(shared: &Shared, reflector: &Reflector) {
     loop {
         let Received::Event(list, event) = reflector.recv(None) else {
@@ -282,7 +285,7 @@ impl State {
             Event::Unavailable(error) => *unheard = Some(with_causes(error)),
             Event::NotInstalled => {
                 let is_optional = matches!(listener, Listener::Custom(kind) if kind.is_optional());
-                *unheard = (!is_optional).then(|| "it does not know them".into());
+                *unheard = (!is_optional).then(|| "the API server does not have this kind".into());
             }
             Event::Available | Event::End => *unheard = None,
             _ => {}
@@ -323,7 +326,7 @@ impl State {
     }
 }
 
-/// Hears what the datastore holds of nodes until the controller stops.
+/// Receives the events of the datastore until the controller stops.
 fn follow_datastore(shared: &Shared, mut feed: EtcdFeed) {
     loop {
         let heard = feed.next(PATIENCE);
@@ -348,7 +351,7 @@ fn follow_datastore(shared: &Shared, mut feed: EtcdFeed) {
     }
 }
 
-/// The API server, as workers ask it.
+/// Reader of current objects from the API server.
 struct Live(Client);
 
 impl LiveObjects for Live {
@@ -366,13 +369,13 @@ impl LiveObjects for Live {
     }
 }
 
-/// A job, and whose it is.
+/// Job of one of the two controllers.
 enum Work {
     Policy(Job),
     Nodes(nodes::Job),
 }
 
-/// Does what there is to do until the controller stops.
+/// Runs jobs until the controller stops.
 fn work(shared: &Shared, store: &Fenced, live: &Live) {
     let mut state = shared.lock();
     while !state.stopping {
@@ -381,7 +384,7 @@ fn work(shared: &Shared, store: &Fenced, live: &Live) {
             None => state.follow(),
             Some(term) => {
                 if state.term != term {
-                    // Another may have led in between.
+                    // Another controller may have led in between.
                     state.follow();
                     state.term = term;
                 }
@@ -414,7 +417,7 @@ fn work(shared: &Shared, store: &Fenced, live: &Live) {
                 match &result {
                     Ok(done) => {
                         if done.released > 0 {
-                            tracing::info!(object = %job, addresses = done.released, "released: nobody has them");
+                            tracing::info!(object = %job, addresses = done.released, "leaked addresses released");
                         }
                         report(&job, done.created, done.updated, done.deleted);
                     }
@@ -425,7 +428,7 @@ fn work(shared: &Shared, store: &Fenced, live: &Live) {
                 state
             }
         };
-        // There may be more to do than one can do.
+        // Further jobs may be ready for other workers.
         shared.changed.notify_all();
     }
 }
@@ -451,7 +454,7 @@ impl State {
         self.nodes.follow();
     }
 
-    /// What to do now, or until when to wait.
+    /// Returns the next job, or the time until which to wait.
     fn next(&mut self, now: Instant) -> Result<Work, Option<Instant>> {
         let policy = match self.controller.as_mut().map(|controller| controller.next(now)) {
             Some(Next::Job(job)) => return Ok(Work::Policy(job)),

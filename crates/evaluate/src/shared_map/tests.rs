@@ -39,7 +39,7 @@ proptest! {
     }
 }
 
-/// The nodes of a map, by their addresses.
+/// Returns the nodes of a map by their addresses.
 fn nodes(node: &Arc<Node<u32, ()>>) -> Vec<*const Node<u32, ()>> {
     let mut found = vec![Arc::as_ptr(node)];
     if let Node::Branch(children) = &**node {

@@ -1,4 +1,5 @@
-//! Blocks of addresses, affinities and handles: texts under paths in etcd, kinds of their own here
+//! IPAM blocks, affinities and handles: etcd stores them as texts under paths, Kubernetes as
+//! separate kinds
 //! (`libcalico-go/lib/backend/k8s/resources/{ipam_block,ipam_affinity_v1,ipam_handle,ipam_config_v1}.go`).
 
 use std::fmt::Write as _;
@@ -7,27 +8,27 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tortie_model::{Cidr, Family};
 
-/// A kind of object about addresses. What etcd has as the text is the object's `spec`.
+/// Kind of IPAM object. Its `spec` is the text in etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AddressKind {
-    /// `IPAMBlock`: who has which address of a network.
+    /// `IPAMBlock`: the owners of the addresses of a network.
     Block,
-    /// `BlockAffinity`: that a node says that a block is its own.
+    /// `BlockAffinity`: the claim of a node on a block.
     Affinity,
-    /// `IPAMHandle`: how many addresses of which blocks have been allocated to a name.
+    /// `IPAMHandle`: the number of addresses per block that are allocated to a name.
     Handle,
-    /// `IPAMConfig`: how addresses are allocated.
+    /// `IPAMConfig`: the settings of address allocation.
     Config,
 }
 
-/// Why an object about addresses cannot be told from others.
+/// Error of an IPAM object that cannot be identified.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// A field does not say what it must.
-    #[error("{0}: is missing, or not understood")]
+    /// A field is missing or invalid.
+    #[error("{0}: is missing or invalid")]
     Field(&'static str),
-    /// It is not where it would be looked for.
+    /// The name of the object does not follow from its fields, so a lookup would not find it.
     #[error("metadata.name: is not `{0}`, as the object would be called")]
     Name(String),
 }
@@ -36,13 +37,13 @@ const BLOCKS: &str = "/calico/ipam/v2/assignment/";
 const AFFINITIES: &str = "/calico/ipam/v2/host/";
 const HANDLES: &str = "/calico/ipam/v2/handle/";
 const CONFIG: &str = "/calico/ipam/v2/config";
-/// The only configuration.
+/// Name of the only configuration.
 const DEFAULT: &str = "default";
-/// The longest name of an object, and one more.
+/// Shortest length of an object name that is too long.
 const TOO_LONG: usize = 253;
 
 impl AddressKind {
-    /// The plural, as it stands in paths of the API.
+    /// Returns the plural as in API paths.
     #[must_use]
     pub fn plural(self) -> &'static str {
         match self {
@@ -53,14 +54,15 @@ impl AddressKind {
         }
     }
 
-    /// What objects are marked with that are about to be deleted.
+    /// Returns the value of the field `deleted` that marks an object for deletion.
     #[must_use]
     pub fn deletion_mark(self) -> Value {
-        // The field is older than the others, and was text by mistake.
+        // This kind is older than the others; its field was a string by mistake.
         if self == Self::Affinity { "true".into() } else { true.into() }
     }
 
-    /// The kind and the name of the object that stands for what is under a path in etcd; `None` if none does.
+    /// Returns the kind and the name of the object for a path in etcd; `None` if no object
+    /// represents the path.
     #[must_use]
     pub fn at(path: &str) -> Option<(Self, String)> {
         if path == CONFIG {
@@ -76,11 +78,12 @@ impl AddressKind {
         Some((Self::Affinity, affinity_name(node, network_at(block)?)))
     }
 
-    /// Under which path etcd would have what this object stands for; `None` if it has no place there: affinities of other
-    /// than nodes, and configurations that do not count.
+    /// Returns the path in etcd of the entry that this object represents. `None` for an object
+    /// without an entry: an affinity of an owner other than a node, or a configuration without
+    /// effect.
     ///
     /// # Errors
-    /// If that cannot be said, or the object is not called as it would be.
+    /// If the path does not follow from the fields, or the name of the object does not match them.
     pub fn path(self, object: &Value) -> Result<Option<String>, AddressError> {
         let name = object.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Value::as_str);
         let text = |field: &str| object.get("spec").and_then(|spec| spec.get(field)).and_then(Value::as_str);
@@ -127,7 +130,7 @@ fn network_at(rest: &str) -> Option<Cidr> {
     (family(cidr) == family_name).then(|| cidr.masked())
 }
 
-/// `CIDRToName` of `libcalico-go/lib/names/cidr.go`.
+/// Returns the name of a block (`CIDRToName` of `libcalico-go/lib/names/cidr.go`).
 fn block_name(cidr: Cidr) -> String {
     cidr.to_string().replace(['.', ':', '/'], "-")
 }
@@ -138,7 +141,8 @@ fn affinity_name(node: &str, cidr: Cidr) -> String {
     if name.len() < TOO_LONG {
         return name;
     }
-    // What is left of the node, two hyphens, and the beginning of a hash make 252 characters.
+    // The rest of the node name, the block, two hyphens and 11 digits of the hash make 252
+    // characters.
     let mut end = TOO_LONG - 1 - block.len() - 13;
     while !node.is_char_boundary(end) {
         end -= 1;
@@ -146,7 +150,7 @@ fn affinity_name(node: &str, cidr: Cidr) -> String {
     let hash = Sha256::digest(format!("{node}+{block}").as_bytes());
     let mut hex = String::new();
     for byte in hash.iter().take(6) {
-        // Text takes all that is written.
+        // Writing to a `String` cannot fail.
         let _ = write!(hex, "{byte:02x}");
     }
     hex.truncate(11);

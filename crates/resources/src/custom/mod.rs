@@ -1,6 +1,7 @@
-//! How what Calico keeps looks as custom resources of Kubernetes, `crd.projectcalico.org/v1`: resources of
-//! `projectcalico.org/v3` have their metadata in an annotation, as that of the object is the API server's
-//! (`libcalico-go/lib/backend/k8s/resources/resources.go`), and what etcd has as texts beside them has kinds of its own.
+//! Calico's resources as custom resources of Kubernetes, `crd.projectcalico.org/v1`. Resources of
+//! `projectcalico.org/v3` have their metadata in an annotation, because the metadata of the object
+//! belongs to the API server (`libcalico-go/lib/backend/k8s/resources/resources.go`). Entries that
+//! etcd stores as texts have separate kinds.
 //!
 //! ```
 //! use serde_json::json;
@@ -28,23 +29,23 @@ use crate::syncer::convert_uid;
 
 pub use addresses::{AddressError, AddressKind};
 
-/// The `apiVersion` of these objects.
+/// `apiVersion` of these objects.
 pub const API_VERSION: &str = "crd.projectcalico.org/v1";
 
-/// What is an object's own and is given by the API server: nobody compares or keeps it.
+/// Metadata that the API server sets; it is neither compared nor kept.
 const OF_SERVER: [&str; 3] = ["generation", "managedFields", "selfLink"];
 
-/// When the object was created.
+/// Field with the time of creation of the object.
 const CREATED: &str = "creationTimestamp";
 
-/// What of the metadata in the annotation counts less than that of the object.
+/// Metadata for which the object takes precedence over the annotation.
 const OF_OBJECT: [&str; 4] = ["name", "namespace", "resourceVersion", "uid"];
 
 fn mapping(field: &'static str) -> ObjectError {
     ObjectError::Shape { field, expected: "a mapping" }
 }
 
-/// Takes a part out; one that is not there, or null, is empty.
+/// Removes and returns a part; a missing or null part is empty.
 fn take(of: &mut Map<String, Value>, name: &str, field: &'static str) -> Result<Map<String, Value>, ObjectError> {
     match of.shift_remove(name) {
         None | Some(Value::Null) => Ok(Map::new()),
@@ -53,10 +54,10 @@ fn take(of: &mut Map<String, Value>, name: &str, field: &'static str) -> Result<
     }
 }
 
-/// The resource that a custom resource stands for.
+/// Returns the resource that a custom resource represents.
 ///
 /// # Errors
-/// [`ObjectError::Shape`] if a part is not what it must be.
+/// [`ObjectError::Shape`] if a part has the wrong type.
 pub fn from_custom(key: &ResourceKey, mut object: Value) -> Result<Value, ObjectError> {
     let whole = object.as_object_mut().ok_or_else(|| mapping("object"))?;
     let mut own = take(whole, "metadata", "metadata")?;
@@ -85,7 +86,7 @@ pub fn from_custom(key: &ResourceKey, mut object: Value) -> Result<Value, Object
         metadata.insert("uid".into(), uid.into());
     }
     if key.kind().has_tier() {
-        // The object may be called otherwise; see `policy_name`.
+        // The object may have another name; see `policy_name`.
         metadata.insert("name".into(), key.name().into());
     }
     for (name, texts) in [("labels", labels), ("annotations", annotations)] {
@@ -102,11 +103,11 @@ pub fn from_custom(key: &ResourceKey, mut object: Value) -> Result<Value, Object
     Ok(resource.into())
 }
 
-/// The custom resource that stands for a resource, instead of one that is there already, whose name and own labels and annotations
-/// it keeps as far as they are those of the resource.
+/// Returns the custom resource for a resource. If it replaces an existing one, it keeps the name of
+/// that one, and its labels and annotations as far as they are those of the resource.
 ///
 /// # Errors
-/// [`ObjectError::Shape`] if a part is not what it must be.
+/// [`ObjectError::Shape`] if a part has the wrong type.
 pub fn to_custom(key: &ResourceKey, mut object: Value, instead_of: Option<&Value>) -> Result<Value, ObjectError> {
     stored::to_stored(key, &mut object)?;
     let whole = object.as_object_mut().ok_or_else(|| mapping("object"))?;
@@ -125,7 +126,8 @@ pub fn to_custom(key: &ResourceKey, mut object: Value, instead_of: Option<&Value
     if let Some(annotations) = before("annotations") {
         let kept = annotations.get(STORED_METADATA).and_then(|text| text.as_str());
         let kept = kept.and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok()).unwrap_or_default();
-        // The object's own is as good: what was not kept is no reason to write.
+        // The creation time of the object suffices; its absence from the annotation is no reason
+        // for a write.
         if !kept.contains_key(CREATED) {
             metadata.shift_remove(CREATED);
         }
@@ -167,16 +169,17 @@ pub fn to_custom(key: &ResourceKey, mut object: Value, instead_of: Option<&Value
     Ok(custom.into())
 }
 
-/// The resource that an object stands for which is kept as people write it: of `projectcalico.org/v3`, or Kubernetes' own.
+/// Returns the resource for an object that is stored in its user-visible form: of
+/// `projectcalico.org/v3`, or a Kubernetes kind.
 ///
 /// # Errors
-/// [`ObjectError::Shape`] if a part is not what it must be.
+/// [`ObjectError::Shape`] if a part has the wrong type.
 pub fn from_plain(key: &ResourceKey, mut object: Value) -> Result<Value, ObjectError> {
     let whole = object.as_object_mut().ok_or_else(|| mapping("object"))?;
     let mut metadata = take(whole, "metadata", "metadata")?;
     metadata.retain(|name, value| !value.is_null() && !OF_SERVER.contains(&&**name));
     let mut resource = Map::new();
-    // Items of lists do not say what they are.
+    // List items have no kind.
     resource.insert("apiVersion".into(), key.kind().api_version().into());
     resource.insert("kind".into(), key.kind().written().into());
     resource.insert("metadata".into(), metadata.into());
@@ -185,10 +188,11 @@ pub fn from_plain(key: &ResourceKey, mut object: Value) -> Result<Value, ObjectE
     Ok(resource.into())
 }
 
-/// The object that stands for a resource and is kept as people write it, instead of one that is there already.
+/// Returns the object to store for a resource in its user-visible form, in place of an existing
+/// one.
 ///
 /// # Errors
-/// [`ObjectError::Shape`] if a part is not what it must be.
+/// [`ObjectError::Shape`] if a part has the wrong type.
 pub fn to_plain(key: &ResourceKey, mut object: Value, instead_of: Option<&Value>) -> Result<Value, ObjectError> {
     stored::to_stored(key, &mut object)?;
     let whole = object.as_object_mut().ok_or_else(|| mapping("object"))?;
@@ -214,8 +218,9 @@ pub fn to_plain(key: &ResourceKey, mut object: Value, instead_of: Option<&Value>
     Ok(plain.into())
 }
 
-/// The name of a policy that people know, by the custom resource of `crd.projectcalico.org/v1`. Older releases put the
-/// default tier before it, and kept metadata without a name then (`determinePolicyName` of
+/// Returns the user-visible name of a policy from its custom resource of
+/// `crd.projectcalico.org/v1`. Older releases put the default tier before it, with metadata without
+/// a name in the annotation (`determinePolicyName` of
 /// `libcalico-go/lib/backend/k8s/resources/resources.go`).
 ///
 /// ```

@@ -7,7 +7,7 @@ fn key() -> ResourceKey {
     ResourceKey::new(ResourceKind::HostEndpoint, "", "h").expect("a key")
 }
 
-/// As the original writes and reads it.
+/// The form is that of Calico.
 #[test]
 fn metadata_is_kept_in_an_annotation() {
     let endpoint = json!({
@@ -71,7 +71,7 @@ fn policies_keep_the_names_that_people_know() {
     let read = from_custom(&key, made).expect("a resource");
     assert_eq!((&read["metadata"]["name"], &read["metadata"]["annotations"]), (&json!("web"), &annotations));
 
-    // An older object keeps its name, and what has been written past Calico as far as it still holds.
+    // An older object keeps its name, and labels and annotations of other writers that still hold.
     let before = json!({"metadata": {"name": "default.web", "uid": "1", "resourceVersion": "3",
         "labels": {"a": "1", "b": "2"}, "annotations": {STORED_METADATA: "{}", "note": "other"}}, "spec": {}});
     assert_eq!(policy_name(&before), "web");
@@ -164,7 +164,7 @@ fn paths_and_names() {
     }
 }
 
-/// With the numbers of the original: `host[:252-len(block)-13]`, and 11 digits of the hash.
+/// The lengths are those of Calico: `host[:252-len(block)-13]`, and 11 digits of the hash.
 #[test]
 fn names_that_are_too_long_are_hashed() {
     let name = |node: &str| {

@@ -11,19 +11,19 @@ use crate::tree::{Content, Cursor, Map, Sink};
 #[derive(Default)]
 pub(crate) struct BlockFacts<'n> {
     affinity: &'n str,
-    /// The index of the attributes of each address that is allocated.
+    /// Index of the attributes of each address; `None` if it is free.
     allocations: Vec<Option<u32>>,
-    /// The node of each of the attributes; empty if they name none.
+    /// Node of each of the attributes; empty if they name none.
     nodes: Vec<&'n str>,
 }
 
 impl<'n> BlockFacts<'n> {
-    /// Those of a block whose addresses are all for one node.
+    /// Returns the facts of a block whose addresses are all for one node.
     pub(crate) fn of_node(affinity: &'n str) -> Self {
         Self { affinity, ..Self::default() }
     }
 
-    /// Reads the facts of a block, in either form.
+    /// Reads the facts of a block, in the form of etcd or of the API server.
     pub(crate) fn read(map: Map<'n, '_>, sink: &mut Sink) -> Self {
         let affinity = map.text_or_empty("affinity", sink);
         let allocations = map.list("allocations", sink, |item, sink| match item.content() {
@@ -42,7 +42,7 @@ impl<'n> BlockFacts<'n> {
         Self { affinity, allocations, nodes }
     }
 
-    /// The block of this network and text.
+    /// Returns the block with this network and text.
     pub(crate) fn block(&self, cidr: Cidr, text: Arc<str>) -> IpamBlock {
         let affinity = ["host:", "virtual:"].into_iter().find_map(|kind| self.affinity.strip_prefix(kind));
         let affinity = affinity.unwrap_or_default();
@@ -56,14 +56,14 @@ impl<'n> BlockFacts<'n> {
     }
 }
 
-/// The node that attributes of an allocation name; empty if none.
+/// Returns the node that attributes of an allocation name; empty if they name none.
 fn node_of<'n>(attributes: Cursor<'n, '_>, sink: &mut Sink) -> Option<&'n str> {
     let map = attributes.map(sink)?;
     let owner = map.field("secondary").and_then(|owner| owner.map(sink));
     Some(owner.map_or("", |owner| owner.text_or_empty("node", sink)))
 }
 
-/// The address so many places into the network; `None` if that is beyond its end.
+/// Returns the address at an offset in the network; `None` beyond its end.
 fn nth_address(cidr: Cidr, ordinal: u128) -> Option<IpAddr> {
     let address: IpAddr = match cidr.masked().address() {
         IpAddr::V4(first) => Ipv4Addr::from(u32::from(first).checked_add(u32::try_from(ordinal).ok()?)?).into(),

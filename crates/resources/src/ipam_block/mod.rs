@@ -10,7 +10,7 @@ use crate::tree::Sink;
 
 pub(crate) use facts::BlockFacts;
 
-/// The blocks of a node's pod networks
+/// Returns the blocks of a node's pod networks
 /// (`libcalico-go/lib/backend/syncersv1/updateprocessors/felixnodeprocessor.go`).
 pub(crate) fn pod_blocks(object: &Object<'_, '_>, cidrs: &[&str], sink: &mut Sink) -> Contributions {
     let mut blocks = Contributions::new();

@@ -1,9 +1,9 @@
-//! Policies of who administers a cluster: `ClusterNetworkPolicy`
-//! (`libcalico-go/lib/backend/k8s/conversion/clusternetworkpolicy.go`), and `AdminNetworkPolicy` and
-//! `BaselineAdminNetworkPolicy`, which came before it (Calico up to 3.31).
+//! Policies of cluster administrators: `ClusterNetworkPolicy`
+//! (`libcalico-go/lib/backend/k8s/conversion/clusternetworkpolicy.go`), and its predecessors
+//! `AdminNetworkPolicy` and `BaselineAdminNetworkPolicy` (Calico up to 3.31).
 //!
-//! A rule that cannot be read does not take its policy with it, and opens nothing: one that denies or passes denies
-//! everything instead, and one that accepts is left out.
+//! An unreadable rule does not invalidate its policy, and opens nothing: a rule that denies or
+//! passes denies everything instead, and a rule that accepts is left out.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::spelling::is_meant;
 use crate::tree::{Cursor, Map, Sink};
 use crate::v3::selectors::{Words, combination, global_policy, side_selector};
 
-/// The place of the only baseline policy in its tier.
+/// Order of the only baseline policy in its tier.
 const BASELINE_ORDER: f64 = 1000.0;
 
 /// Converts any of these policies.
@@ -52,7 +52,7 @@ pub(crate) fn admin_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<C
         tier: tier?,
         order,
         selector,
-        // These tiers pass on what they do not decide, so that a direction without rules need not be looked at.
+        // These tiers pass undecided packets, so a direction without rules needs no evaluation.
         types: PolicyTypes { ingress: !inbound.is_empty(), egress: !outbound.is_empty() },
         inbound: inbound.into(),
         outbound: outbound.into(),
@@ -64,8 +64,9 @@ pub(crate) fn admin_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<C
     Some(contributions)
 }
 
-/// The tier of the policies that came before `ClusterNetworkPolicy`, unless somebody has made it: the original's releases
-/// that knew them did (`libcalico-go/lib/clientv3/client.go` of 3.31). Those of `ClusterNetworkPolicy` are always there.
+/// Returns the tier of `AdminNetworkPolicy` or `BaselineAdminNetworkPolicy`, which may be missing:
+/// only Calico releases with these kinds create it (`libcalico-go/lib/clientv3/client.go` of 3.31).
+/// The tiers of `ClusterNetworkPolicy` always exist.
 fn needed_tier(tier: &TierName) -> Option<Update> {
     let order = match tier.as_str() {
         "adminnetworkpolicy" => 1_000.0,
@@ -76,7 +77,7 @@ fn needed_tier(tier: &TierName) -> Option<Update> {
     Some(Update::Tier(tier.clone(), Some(value)))
 }
 
-/// What stands for a policy that is refused: all of it that can be read, as long as that is what it selects.
+/// Returns the substitute for a refused policy: all its readable parts, if its subject is readable.
 pub(crate) fn substitute_admin_policy(object: &Object<'_, '_>) -> Option<Contributions> {
     let mut sink = Sink::default();
     let spec = object.map.field("spec")?.map(&mut sink)?;
@@ -89,7 +90,8 @@ pub(crate) fn substitute_admin_policy(object: &Object<'_, '_>) -> Option<Contrib
     if let Some(Update::Policy(_, Some(policy))) = contributions.first_mut()
         && policy.order.is_none()
     {
-        // Without a readable priority it must come first, or another policy might allow before it denies.
+        // Without a readable priority it must come first, or another policy might allow before it
+        // denies.
         let first = Policy { order: Order::new(f64::MIN), ..Policy::clone(policy) };
         *policy = object.root.valid(first, &mut sink)?;
     }
@@ -131,7 +133,7 @@ fn tier(kind: Kind, spec: Map<'_, '_>, sink: &mut Sink) -> Option<TierName> {
     }))
 }
 
-/// What a policy selects: pods, never interfaces of hosts.
+/// Reads the subject of a policy: pods, never host interfaces.
 fn subject(spec: Map<'_, '_>, sink: &mut Sink) -> Option<Selector> {
     let Some(field) = spec.field("subject") else {
         spec.missing("subject", sink);
@@ -148,8 +150,8 @@ fn subject(spec: Map<'_, '_>, sink: &mut Sink) -> Option<Selector> {
     }))
 }
 
-/// The selectors of pods and of namespaces where exactly one of `known` must be given; inner `None` if it is none of
-/// `namespaces` and `pods`.
+/// Returns the selectors of pods and of namespaces. Exactly one of `known` must be given; the inner
+/// `None` stands for one that is neither `namespaces` nor `pods`.
 fn pods(cursor: Cursor<'_, '_>, known: &[&str], sink: &mut Sink) -> Option<Option<(String, String)>> {
     let map = cursor.map(sink)?;
     map.only(known, sink);
@@ -163,7 +165,7 @@ fn pods(cursor: Cursor<'_, '_>, known: &[&str], sink: &mut Sink) -> Option<Optio
     let Some(field) = map.field("pods") else { return Some(None) };
     let pods = field.map(sink)?;
     pods.only(&["namespaceSelector", "podSelector"], sink);
-    // The API server reads a selector that is absent as an empty one.
+    // The API server reads an absent selector as an empty one.
     let namespaces = pods
         .field("namespaceSelector")
         .map_or_else(|| "all()".into(), |field| label_selector::of_namespaces(field, sink));
@@ -176,7 +178,7 @@ fn rules(object: &Object<'_, '_>, spec: Map<'_, '_>, name: &str, peers: &str, si
         let mut own = sink.apart();
         let read = rule(object.id.kind, cursor, peers, &mut own);
         let failed = own.has_errors() || read.is_none();
-        // In a datastore somebody else has accepted the policy: the rest of it holds.
+        // In a datastore, the API server has accepted the policy, so the rest of it holds.
         let tolerate = object.options.unknown_fields == UnknownFields::Ignore;
         sink.adopt(own, tolerate);
         if !failed {
@@ -203,7 +205,7 @@ fn action_text<'n>(rule: Cursor<'n, '_>) -> Option<&'n str> {
     rule.map(quiet)?.text("action", quiet)
 }
 
-/// The rules that one rule stands for: one for each protocol and peer.
+/// Returns the rules that one rule expands to: one for each protocol and peer.
 fn rule(kind: Kind, cursor: Cursor<'_, '_>, peers_name: &str, sink: &mut Sink) -> Option<Vec<Rule>> {
     let map = cursor.map(sink)?;
     let ports_name = if kind == Kind::ClusterNetworkPolicy { "protocols" } else { "ports" };
@@ -212,7 +214,7 @@ fn rule(kind: Kind, cursor: Cursor<'_, '_>, peers_name: &str, sink: &mut Sink) -
     let ports = ports(kind, map, ports_name, sink);
     let peers = map.list(peers_name, sink, |field, sink| peer(field, peers_name == "to", sink));
     if peers.is_empty() {
-        // One that selects nothing is what the API does not allow, so nobody knows what it is meant to be.
+        // The API forbids a rule without peers, so its meaning is unknown.
         map.error(sink, format!("needs at least one peer in `{peers_name}`"));
     }
     let annotations: List<(Arc<str>, Arc<str>)> = match map.text_or_empty("name", sink) {
@@ -260,11 +262,13 @@ fn action(kind: Kind, map: Map<'_, '_>, sink: &mut Sink) -> Option<RuleAction> {
 }
 
 fn peer(cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Option<EntityMatch> {
-    // Peers of other kinds, such as nodes and domain names, are part of the API and mean nothing to the dataplane.
+    // Peers of other kinds, such as nodes and domain names, are part of the API but have no meaning
+    // for the dataplane.
     let known: &[&str] = if egress { &["namespaces", "pods", "networks"] } else { &["namespaces", "pods"] };
     match pods(cursor, known, sink)? {
         Some((selector, namespace_selector)) => {
-            // Felix also takes the network sets of the namespaces; the API says pods.
+            // Felix also selects the network sets of the namespaces, whereas the API specifies
+            // pods.
             let words = Words { selector: &selector, namespace_selector: &namespace_selector, ..Words::default() };
             let combined = side_selector("", &words, &mut sink.selectors).map(|text| {
                 combination(&text, &mut sink.selectors).unwrap_or_else(|error| {
@@ -292,10 +296,11 @@ fn peer(cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Option<EntityM
     }
 }
 
-/// Which ports of which protocol; no ports are all of them.
+/// Protocol with its ports; an empty list means all ports.
 type Group = (Option<NamedProtocol>, Vec<PortSpec>);
 
-/// The protocols of a rule in the order of their names, those of named ports, which have none, first.
+/// Returns the protocols of a rule in the order of their names. Named ports, which have no
+/// protocol, come first.
 fn ports(kind: Kind, rule: Map<'_, '_>, name: &str, sink: &mut Sink) -> Vec<Group> {
     let entries = rule.list(name, sink, |cursor, sink| {
         if kind == Kind::ClusterNetworkPolicy { protocol_entry(cursor, sink) } else { port_entry(cursor, sink) }
@@ -312,7 +317,7 @@ fn ports(kind: Kind, rule: Map<'_, '_>, name: &str, sink: &mut Sink) -> Vec<Grou
         };
         match port {
             None => group.1.clear(),
-            // All ports are more than one more.
+            // All ports include this one.
             Some(_) if group.1.is_empty() => {}
             Some(port) => group.1.push(port),
         }
@@ -328,7 +333,7 @@ fn ports(kind: Kind, rule: Map<'_, '_>, name: &str, sink: &mut Sink) -> Vec<Grou
         .collect()
 }
 
-/// An entry of `protocols` of a `ClusterNetworkPolicy`.
+/// Reads an entry of `protocols` of a `ClusterNetworkPolicy`.
 fn protocol_entry(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<(Option<NamedProtocol>, Option<PortSpec>)> {
     const KNOWN: [&str; 4] = ["tcp", "udp", "sctp", "destinationNamedPort"];
     let map = cursor.map(sink)?;
@@ -357,7 +362,7 @@ fn protocol_entry(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<(Option<Nam
     }
 }
 
-/// An entry of `ports` of the older kinds.
+/// Reads an entry of `ports` of the older kinds.
 fn port_entry(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<(Option<NamedProtocol>, Option<PortSpec>)> {
     const KNOWN: [&str; 3] = ["portNumber", "portRange", "namedPort"];
     let map = cursor.map(sink)?;

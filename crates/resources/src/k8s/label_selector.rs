@@ -6,7 +6,8 @@ use crate::object::reserved::ORCHESTRATOR_LABEL;
 use crate::object::{is_label_name, is_label_value};
 use crate::tree::{Cursor, Map, Sink};
 
-/// What a pod selector selects: pods, and of them those that fit. Absent, it selects all pods.
+/// Returns the selector of endpoints for a pod selector: pods of Kubernetes with these labels.
+/// Without a field, it selects all pods.
 pub(crate) fn of_pods(field: Option<Cursor<'_, '_>>, sink: &mut Sink) -> String {
     let mut terms = vec![format!("{ORCHESTRATOR_LABEL} == 'k8s'")];
     if let Some(map) = field.and_then(|field| field.map(sink)) {
@@ -15,7 +16,8 @@ pub(crate) fn of_pods(field: Option<Cursor<'_, '_>>, sink: &mut Sink) -> String 
     terms.join(" && ")
 }
 
-/// What a namespace selector selects, in terms of the labels of namespaces; an empty one selects all of them.
+/// Returns the selector over namespace labels for a namespace selector; an empty one selects all
+/// namespaces.
 pub(super) fn of_namespaces(field: Cursor<'_, '_>, sink: &mut Sink) -> String {
     let terms = field.map(sink).map(|map| requirements(map, sink)).unwrap_or_default();
     if terms.is_empty() { "all()".into() } else { terms.join(" && ") }
@@ -68,7 +70,7 @@ fn expression(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<String> {
     })
 }
 
-/// Names and values go into a selector as they are, so nothing may pass that is not a label.
+/// Checks names and values, which go into a selector verbatim, so that only valid labels do.
 fn check(cursor: Cursor<'_, '_>, name: &str, values: &[&str], sink: &mut Sink) {
     if !is_label_name(name) {
         cursor.error(sink, format!("`{name}` is not the name of a label"));

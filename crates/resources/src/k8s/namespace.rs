@@ -10,19 +10,20 @@ use crate::tree::Sink;
 /// The label that holds a namespace's name.
 const METADATA_NAME: &str = "kubernetes.io/metadata.name";
 
-/// The labels of a namespace, with the one that the API server gives to each.
+/// Returns the labels of a namespace, with the one that the API server sets.
 fn namespace_labels<'o>(object: &'o Object<'_, '_>) -> Vec<(&'o str, &'o str)> {
     let own = object.meta.labels.iter().copied().filter(|(label, _)| *label != METADATA_NAME);
     own.chain([(METADATA_NAME, &*object.id.name)]).collect()
 }
 
-/// Converts a `Namespace`: a profile that allows everything, for endpoints that no policy selects.
+/// Converts a `Namespace` to a profile that allows everything, for endpoints that no policy
+/// selects.
 pub(crate) fn namespace(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     let own = namespace_labels(object);
     profile(object, &own, format!("kns.{}", object.id.name), NAMESPACE_PREFIX, ProfileRules::allow_all(), labels, sink)
 }
 
-/// Converts a `ServiceAccount`: a profile that has labels alone.
+/// Converts a `ServiceAccount` to a profile with labels alone.
 pub(crate) fn service_account(
     object: &Object<'_, '_>,
     labels: &mut Interner,

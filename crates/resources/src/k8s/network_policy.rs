@@ -1,5 +1,5 @@
-//! Network policies of Kubernetes (`libcalico-go/lib/backend/k8s/conversion/conversion.go`), defaults as the API server
-//! fills them in.
+//! Network policies of Kubernetes (`libcalico-go/lib/backend/k8s/conversion/conversion.go`), with
+//! the defaults of the API server.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::tree::{Cursor, Map, Sink};
 use crate::v3::selectors::{Words, combination, namespaced_policy, side_selector};
 use crate::v3::{Staged, as_written, policy_id, staged_action};
 
-/// The place of Kubernetes policies in the default tier.
+/// Order of Kubernetes policies in the default tier.
 pub(crate) const ORDER: f64 = 1000.0;
 
 /// Converts a Kubernetes `NetworkPolicy` or a `StagedKubernetesNetworkPolicy`.
@@ -32,7 +32,7 @@ pub(crate) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option
         return Some(Vec::new());
     }
     let namespace = &*object.id.namespace;
-    // The API server reads a selector that is absent as an empty one.
+    // The API server reads an absent selector as an empty one.
     let selector = label_selector::of_pods(spec.field("podSelector"), sink);
     let policy = Policy {
         namespace: Some(Arc::clone(&object.id.namespace)),
@@ -51,7 +51,8 @@ pub(crate) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option
     Some(vec![Update::Policy(policy_id(object)?, Some(object.root.valid(policy, sink)?))])
 }
 
-/// The declared types; ingress, and egress if there are egress rules, if none is declared.
+/// Returns the declared types. If none is declared, these are ingress, and egress if there are
+/// egress rules.
 pub(crate) fn types(spec: Map<'_, '_>, sink: &mut Sink) -> PolicyTypes {
     let mut types = PolicyTypes { ingress: false, egress: false };
     let count = spec.list("policyTypes", sink, |word, sink| {
@@ -72,7 +73,7 @@ pub(crate) fn types(spec: Map<'_, '_>, sink: &mut Sink) -> PolicyTypes {
     PolicyTypes { ingress: true, egress }
 }
 
-/// The rules of a list: one for each protocol and peer.
+/// Returns the rules of a list: one for each protocol and peer.
 fn rules(spec: Map<'_, '_>, name: &str, peers_name: &str, namespace: &str, sink: &mut Sink) -> Vec<Rule> {
     let mut rules = Vec::new();
     spec.list(name, sink, |rule, sink| {
@@ -99,7 +100,7 @@ fn rules(spec: Map<'_, '_>, name: &str, peers_name: &str, namespace: &str, sink:
     rules
 }
 
-/// One of the rules of a policy, as written.
+/// Rule of a policy, as written.
 pub(crate) struct PolicyRule {
     /// Empty for any peer.
     peers: Vec<Peer>,
@@ -107,10 +108,10 @@ pub(crate) struct PolicyRule {
     ports: Ports,
 }
 
-/// Who a rule is about.
+/// Peer of a rule.
 pub(crate) enum Peer {
-    /// Pods, by a selector over endpoints, which comes from one over pods and, unless it is empty, one over namespaces; if
-    /// that is empty, they are of the policy's own.
+    /// Pods, by a selector of endpoints. It combines the pod selector with the namespace selector;
+    /// an empty namespace selector means the namespace of the policy.
     Pods { selector: Option<Selector>, pods: String, namespaces: String, original: Extras<EntityExtras> },
     /// Addresses.
     Block { net: Cidr, except: Vec<Cidr> },
@@ -125,7 +126,8 @@ impl PolicyRule {
         Some(Self { peers, ports })
     }
 
-    /// Whether the rules that this stands for are within the bounds of a policy, with those before them.
+    /// Reports whether the rules that this one expands to, with those before them, are within the
+    /// bounds of a policy.
     pub(crate) fn may_expand(&self, cursor: Cursor<'_, '_>, sink: &mut Sink) -> bool {
         let peers = self.peers.len().max(1);
         if self.ports.is_empty() {
@@ -134,7 +136,8 @@ impl PolicyRule {
         self.ports.values().all(|(_, ports)| sink.expand(cursor, peers, ports.iter()))
     }
 
-    /// Each protocol with its ports, none being all, and each peer; `None` is any.
+    /// Returns each combination of a protocol with its ports (empty: all ports) and a peer; `None`
+    /// means any.
     pub(crate) fn alternatives(&self) -> impl Iterator<Item = (Option<NamedProtocol>, &[PortSpec], Option<&Peer>)> {
         let mut ports: Vec<_> =
             self.ports.values().map(|(protocol, list)| (Some(*protocol), list.as_slice())).collect();
@@ -195,7 +198,7 @@ impl Peer {
     }
 }
 
-/// What a policy with such a selector over pods selects.
+/// Returns the selector of a policy with this pod selector.
 fn selected(spec: Map<'_, '_>, namespace: &str, pods: &str, sink: &mut Sink) -> Selector {
     let text = namespaced_policy(namespace, pods, "", &mut sink.selectors);
     combination(&text, &mut sink.selectors).unwrap_or_else(|error| {
@@ -204,7 +207,7 @@ fn selected(spec: Map<'_, '_>, namespace: &str, pods: &str, sink: &mut Sink) -> 
     })
 }
 
-/// What the user wrote, which has been checked.
+/// Returns the selectors as the user wrote them. They have been checked.
 pub(super) fn originally(pods: &str, namespaces: &str, sink: &mut Sink) -> Extras<EntityExtras> {
     let original = OriginalMatch {
         selector: as_written(pods, sink),
@@ -233,7 +236,7 @@ fn ip_block(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Peer> {
     Some(Peer::Block { net, except })
 }
 
-/// A network; Kubernetes takes no bare addresses.
+/// Reads a network; Kubernetes accepts no bare addresses.
 fn network(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Cidr> {
     let net = scalar::net(cursor, sink)?;
     if !cursor.text(sink).is_some_and(|text| text.contains('/')) {
@@ -242,8 +245,9 @@ fn network(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Cidr> {
     Some(net)
 }
 
-/// A policy that denies what an invalid one selects, in the directions that it declares or else both; `None` if it
-/// cannot be known what it selects. These policies only ever allow, so one without rules is as closed as can be.
+/// Returns a policy that denies the endpoints selected by an invalid one, in its declared
+/// directions or else in both; `None` if its selector is unreadable. Kubernetes policies only
+/// allow, so a policy without rules denies everything.
 pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions> {
     let sink = &mut Sink::default();
     let spec = object.map.field("spec")?.map(sink)?;

@@ -12,7 +12,7 @@ use crate::scalar;
 use crate::tree::Sink;
 use crate::v3::{NodeFacts, node_contributions, parse_as_number};
 
-/// Converts a `Node` of Kubernetes, whose annotations hold what Calico knows of it
+/// Converts a Kubernetes `Node`, whose annotations hold Calico's data of the node
 /// (`libcalico-go/lib/backend/k8s/resources/node.go`).
 pub(crate) fn node(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     let annotation = |name: &str| object.meta.annotation(&format!("projectcalico.org/{name}")).unwrap_or_default();
@@ -21,7 +21,8 @@ pub(crate) fn node(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Si
     } else {
         PodNetworks::default()
     };
-    // Where nodes have networks for pods, tunnels have the first address of it, and are not asked for.
+    // With pod networks, tunnels have the first address of the node's network, and their
+    // annotations are ignored.
     let tunnel = |name: &str| match &pods.tunnel {
         Some(address) => address,
         None => annotation(name),
@@ -92,17 +93,17 @@ fn addresses(object: &Object<'_, '_>, bgp: &NodeBgp, sink: &mut Sink) -> Vec<Nod
     addresses
 }
 
-/// The networks of the node's pods; an unreadable one is passed over.
+/// Returns the networks of the node's pods, without unreadable ones.
 fn pod_networks(object: &Object<'_, '_>, sink: &mut Sink) -> Box<[Cidr]> {
     let Some(spec) = object.map.field("spec").and_then(|spec| spec.map(sink)) else { return Box::default() };
     spec.texts("podCIDRs", sink).iter().filter_map(|text| text.parse().ok()).collect()
 }
 
-/// What the node's pods get their addresses from, if that is not Calico's IPAM.
+/// Networks of the node's pods, for clusters without Calico's IPAM.
 #[derive(Default)]
 pub(crate) struct PodNetworks<'n> {
     cidrs: Vec<&'n str>,
-    /// The address of the tunnels; empty if it cannot be told.
+    /// Address of the tunnels; `None` without a pod network, empty if it is not an IPv4 network.
     pub(crate) tunnel: Option<String>,
 }
 

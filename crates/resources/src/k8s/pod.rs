@@ -19,8 +19,8 @@ const FLOATING_IPS: &str = "cni.projectcalico.org/floatingIPs";
 const SOURCE_PREFIXES: &str = "cni.projectcalico.org/allowedSourcePrefixes";
 const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 
-/// Converts a `Pod`. One that is not scheduled, uses the host's network, has finished, or has no address yet,
-/// contributes nothing.
+/// Converts a `Pod`. A pod contributes nothing if it is not scheduled, uses the host network, has
+/// finished, or has no address yet.
 pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     let Some(spec) = object.map.field("spec") else {
         object.map.missing("spec", sink);
@@ -43,7 +43,8 @@ pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sin
     pairs.extend([(NAMESPACE_LABEL, namespace), (ORCHESTRATOR_LABEL, "k8s")]);
     if !account.is_empty() {
         profiles.push(ProfileName::new(format!("ksa.{namespace}.{account}")));
-        // Also if the name is too long for a label of Kubernetes, or rules about the account would not match
+        // The label is set even if the name is too long for a label in Kubernetes, because rules
+        // with this account would not match otherwise
         // (`libcalico-go/lib/backend/syncersv1/updateprocessors/workloadendpointprocessor.go`).
         pairs.push((SERVICE_ACCOUNT_LABEL, account));
     }
@@ -66,9 +67,9 @@ pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sin
     Some(vec![Update::WorkloadEndpoint(key, Some(object.root.valid(endpoint, sink)?))])
 }
 
-/// The host-side interface that Calico's CNI plugin makes for a pod; `None` if the prefix is too
-/// long for one. The addresses of the pod count nevertheless, and its node reports that it has no
-/// interface.
+/// Returns the host-side interface that Calico's CNI plugin creates for a pod; `None` if the prefix
+/// is too long for one. The addresses of the pod count nevertheless, and its node reports that it
+/// has no interface.
 fn interface_name(prefix: &str, namespace: &str, name: &str) -> Option<InterfaceName> {
     let hash = Sha1::digest(format!("{namespace}.{name}"));
     let mut interface: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
@@ -109,12 +110,12 @@ fn addresses(object: &Object<'_, '_>, status: Option<Map<'_, '_>>, sink: &mut Si
     (Vec::new(), AddressSource::Platform)
 }
 
-/// Returns the addresses that an annotation claims: one of each family, as the CNI plugin writes them. A pod's creator can
-/// write anything else.
+/// Returns the addresses that an annotation claims: one of each family, as the CNI plugin writes
+/// them. A pod's creator can write anything else.
 fn claimed(object: &Object<'_, '_>, annotation: &str, text: &str, sink: &mut Sink) -> Vec<Cidr> {
     let mut nets: Vec<Cidr> = Vec::new();
     for text in text.split(',').map(str::trim) {
-        // A warning says why another one is not used.
+        // A warning reports an unusable address.
         let Some(net) = single(object, annotation, text, sink) else { continue };
         if nets.iter().any(|other| other.family() == net.family()) {
             unused(object, annotation, net, "a second address of its family", sink);
@@ -142,8 +143,8 @@ fn unused(object: &Object<'_, '_>, annotation: &str, net: Cidr, flaw: &str, sink
     object.root.warn(sink, format!("annotation {annotation}: `{net}` is {flaw}; not used"));
 }
 
-/// Parses a network of an annotation. The pod counts without an unreadable one: its creator could otherwise keep nodes from
-/// being ready.
+/// Parses a network of an annotation. The pod counts without an unreadable one: its creator could
+/// otherwise keep nodes from being ready.
 fn parsed(object: &Object<'_, '_>, annotation: &str, text: &str, sink: &mut Sink) -> Option<Cidr> {
     match text.parse::<Cidr>() {
         Ok(net) => Some(net.masked()),
@@ -154,7 +155,7 @@ fn parsed(object: &Object<'_, '_>, annotation: &str, text: &str, sink: &mut Sink
     }
 }
 
-/// Ports that have a name or are mapped to the host, of containers and then of init containers.
+/// Returns the named ports of containers and then of init containers.
 fn ports(spec: Map<'_, '_>, sink: &mut Sink) -> Vec<EndpointPort> {
     let mut ports = Vec::new();
     for list in ["containers", "initContainers"] {
@@ -170,7 +171,7 @@ fn ports(spec: Map<'_, '_>, sink: &mut Sink) -> Vec<EndpointPort> {
                     "SCTP" => NamedProtocol::Sctp,
                     _ => return None,
                 };
-                // A host port without a name means something to the CNI plugin alone.
+                // A host port without a name concerns only the CNI plugin.
                 if number == 0 || name.is_empty() {
                     return None;
                 }
@@ -193,9 +194,9 @@ fn extras(object: &Object<'_, '_>, nets: &[Cidr], sink: &mut Sink) -> WorkloadEx
         .collect();
     let mut nats = (Vec::new(), Vec::new());
     for text in list(object, FLOATING_IPS, sink) {
-        // A warning says why another one is not used.
+        // A warning reports an unusable address.
         let Some(external) = single(object, FLOATING_IPS, &text, sink) else { continue };
-        // A family in which the pod has no address is passed over.
+        // A family in which the pod has no address is left out.
         let Some(internal) = nets.iter().find(|net| net.family() == external.family()) else { continue };
         let nat = NatMapping { internal: internal.address(), external: external.address() };
         match external.family() {
@@ -208,7 +209,7 @@ fn extras(object: &Object<'_, '_>, nets: &[Cidr], sink: &mut Sink) -> WorkloadEx
     extras
 }
 
-/// An annotation that holds a JSON list of text.
+/// Reads an annotation with a JSON list of text.
 fn list(object: &Object<'_, '_>, annotation: &str, sink: &mut Sink) -> Vec<String> {
     let Some(text) = object.meta.annotation(annotation).filter(|text| !text.is_empty()) else { return Vec::new() };
     serde_json::from_str(text).unwrap_or_else(|_| {

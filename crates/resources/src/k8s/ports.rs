@@ -6,11 +6,11 @@ use tortie_model::{NamedProtocol, PortSpec};
 
 use crate::tree::{Content, Cursor, Sink};
 
-/// Which ports of which protocols: each protocol with its ports, an empty list being all of them, in the order of the
-/// protocols' names.
+/// Ports by protocol, in the order of the protocols' names. An empty list means all ports.
 pub(super) type Ports = BTreeMap<&'static str, (NamedProtocol, Vec<PortSpec>)>;
 
-/// Groups the entries of a `ports` list by protocol. An entry without a port absorbs the others of its protocol.
+/// Groups the entries of a `ports` list by protocol. An entry without a port absorbs the others of
+/// its protocol.
 pub(super) fn group(entries: Vec<(NamedProtocol, Option<PortSpec>)>) -> Ports {
     let mut ports = Ports::new();
     for (protocol, port) in entries {
@@ -32,7 +32,8 @@ pub(super) fn group(entries: Vec<(NamedProtocol, Option<PortSpec>)>) -> Ports {
     ports
 }
 
-/// Merges numbers into the fewest ranges and puts names first; lists with at most one number stay as they are.
+/// Merges numbers into the fewest ranges and puts names first; lists with at most one number stay
+/// as they are.
 pub(super) fn simplify(ports: &mut Vec<PortSpec>) {
     let mut ranges: Vec<(u16, u16)> = ports
         .iter()

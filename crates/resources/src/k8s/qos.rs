@@ -1,4 +1,5 @@
-//! Quality-of-service annotations of pods (`libcalico-go/lib/backend/k8s/conversion/workload_endpoint_default.go`).
+//! Quality-of-service annotations of pods
+//! (`libcalico-go/lib/backend/k8s/conversion/workload_endpoint_default.go`).
 
 use tortie_model::QosControls;
 
@@ -9,7 +10,7 @@ use crate::tree::Sink;
 
 const PREFIX: &str = "qos.projectcalico.org/";
 
-/// The least and the most that a limit can be.
+/// Lower and upper bound of a limit.
 #[derive(Clone, Copy)]
 struct Bounds(i64, i64);
 
@@ -22,8 +23,8 @@ const CONNECTIONS: Bounds = Bounds(1, 4_294_967_295);
 const DEFAULT_BURST: i64 = 4 << 30;
 const DEFAULT_PACKET_BURST: i64 = 5;
 
-/// The limits that the annotations give. A limit out of bounds is brought back into them, and one that cannot be read
-/// is left out; both are reported, but the pod must not lose its policy over them.
+/// Returns the limits of the annotations. A limit out of bounds is set to the nearest bound, and an
+/// unreadable one is left out. Both are reported, but the pod must not lose its policy over them.
 pub(super) fn controls(object: &Object<'_, '_>, sink: &mut Sink) -> Option<QosControls> {
     let relevant =
         |name: &str| name.starts_with(PREFIX) || name.starts_with("kubernetes.io/") && name.ends_with("-bandwidth");
@@ -57,7 +58,8 @@ pub(super) fn controls(object: &Object<'_, '_>, sink: &mut Sink) -> Option<QosCo
     (controls != QosControls::default()).then_some(controls)
 }
 
-/// The annotation of Calico counts before that of Kubernetes, even if it cannot be read.
+/// Reads a bandwidth. The annotation of Calico takes precedence over that of Kubernetes, even if it
+/// is unreadable.
 fn bandwidth(object: &Object<'_, '_>, own: &str, kubernetes: &str, sink: &mut Sink) -> i64 {
     let own = format!("{PREFIX}{own}");
     let name = if object.meta.annotation(&own).is_some() { &own } else { kubernetes };
@@ -82,7 +84,7 @@ fn bounded(object: &Object<'_, '_>, name: &str, Bounds(min, max): Bounds, sink: 
     bounded
 }
 
-/// Takes away limits that mean nothing without others, and adds the bursts that rates need.
+/// Removes limits that have no effect without others, and adds the bursts that rates need.
 fn complete(object: &Object<'_, '_>, controls: &mut QosControls, sink: &mut Sink) {
     let mut needs = |fits: bool, limit: &mut i64, what: &str| {
         if *limit != 0 && !fits {

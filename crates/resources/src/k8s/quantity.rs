@@ -1,11 +1,11 @@
-//! Quantities as Kubernetes writes them (`k8s.io/apimachinery/pkg/api/resource`).
+//! Quantities in Kubernetes notation (`k8s.io/apimachinery/pkg/api/resource`).
 
 const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18), ("", 0)];
 const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
 
-/// Reads a decimal number with an optional suffix or exponent, rounded up to a whole one. What is too large for the
-/// type becomes its largest value.
+/// Reads a decimal number with an optional suffix or exponent, rounded up to an integer. A number
+/// that exceeds the type becomes the largest value.
 pub(super) fn parse(text: &str) -> Option<i64> {
     let (negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -22,12 +22,12 @@ pub(super) fn parse(text: &str) -> Option<i64> {
     let (exponent, shift) = scale(suffix)?;
     let exponent = exponent.checked_sub(i32::try_from(fraction.len()).ok()?)?;
     let value = if digits == 0 { Some(0) } else { scaled(digits, exponent, shift) };
-    // As in Kubernetes, the largest number stands for all that are larger.
+    // As in Kubernetes, the largest value stands for all larger ones.
     let value = value.map_or(i64::MAX, |value| i64::try_from(value).unwrap_or(i64::MAX));
     Some(if negative { -value } else { value })
 }
 
-/// The power of ten and the power of two that a suffix stands for.
+/// Returns the power of ten and the power of two of a suffix.
 fn scale(suffix: &str) -> Option<(i32, u32)> {
     if let Some((_, exponent)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
         return Some((*exponent, 0));
@@ -39,14 +39,14 @@ fn scale(suffix: &str) -> Option<(i32, u32)> {
     Some((exponent.parse().ok()?, 0))
 }
 
-/// `None` if the result is out of all proportion.
+/// Scales a number, rounded up; `None` on overflow.
 fn scaled(digits: i128, exponent: i32, shift: u32) -> Option<i128> {
     let value = digits.checked_mul(1 << shift)?;
     let power = 10_i128.checked_pow(exponent.unsigned_abs());
     if exponent >= 0 {
         return value.checked_mul(power?);
     }
-    // Less than one, however small, is rounded up to one.
+    // A fraction below one, however small, is rounded up to one.
     let Some(power) = power else { return Some(1) };
     Some((value + power - 1) / power)
 }

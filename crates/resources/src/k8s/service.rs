@@ -13,7 +13,7 @@ use crate::tree::{Cursor, Map, Sink};
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// What the model keeps of a `Service`.
+/// Reads the fields of a `Service` that the model keeps.
 pub(crate) fn service(map: Map<'_, '_>, sink: &mut Sink) -> Service {
     let spec = map.field("spec").and_then(|spec| spec.map(sink));
     let status = map.field("status").and_then(|status| status.map(sink));
@@ -50,14 +50,14 @@ fn service_port(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<ServicePort> 
     let map = cursor.map(sink)?;
     let mut port = |name: &str| map.field(name).map_or(Some(0), |port| port.int(0, 65535, sink));
     let (number, node_port) = (port("port")?, port("nodePort")?);
-    // The API server fills in TCP where nothing is written.
+    // The API server fills in TCP for an absent protocol.
     let protocol = map.text("protocol", sink).filter(|p| !p.is_empty()).unwrap_or("TCP");
     let name = map.text_or_empty("name", sink);
     Some(ServicePort { name: name.into(), protocol: protocol.into(), port: number, node_port })
 }
 
-/// What the model keeps of an `EndpointSlice` of `discovery.k8s.io/v1`. Readiness is not consulted, as in the original
-/// (`felix/serviceindex/serviceindex.go`).
+/// Reads the fields of an `EndpointSlice` of `discovery.k8s.io/v1` that the model keeps. Readiness
+/// is ignored, as in Felix (`felix/serviceindex/serviceindex.go`).
 pub(crate) fn endpoint_slice(namespace: &str, map: Map<'_, '_>, sink: &mut Sink) -> EndpointSlice {
     let metadata = map.field("metadata").and_then(|metadata| metadata.map(sink));
     let labels = match &metadata {
@@ -67,7 +67,7 @@ pub(crate) fn endpoint_slice(namespace: &str, map: Map<'_, '_>, sink: &mut Sink)
     let service = labels.iter().find(|(name, _)| *name == SERVICE_NAME).map(|(_, service)| *service);
     let mut addresses: Vec<IpAddr> = Vec::new();
     map.list("endpoints", sink, |endpoint, sink| {
-        // Slices may hold host names, which no IP set can.
+        // Slices may contain host names, which are no IP set members.
         addresses.extend(endpoint.map(sink)?.texts("addresses", sink).iter().filter_map(|a| parse_address(a)));
         Some(())
     });
@@ -97,14 +97,14 @@ fn slice_port(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<EndpointSlicePo
 pub(crate) fn service_resource(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     let mut value = service(object.map, sink);
     if value.service_type.is_empty() {
-        // As the API server fills in.
+        // This is the default of the API server.
         value.service_type = "ClusterIP".into();
     }
     Some(vec![Update::Service(name_of(object), Some(value.into()))])
 }
 
-/// Bound on the pairs of address and port of one slice: each becomes a member of an IP set. Slices that the control plane
-/// writes have at most 1,000 endpoints of 100 ports.
+/// Bound on the pairs of address and port of one slice: each becomes a member of an IP set. Slices
+/// that the control plane writes have at most 1,000 endpoints of 100 ports.
 const MAX_SLICE_MEMBERS: usize = 100_000;
 
 /// Converts an `EndpointSlice`.

@@ -1,4 +1,4 @@
-//! Manifests: files of resources as people write them.
+//! Manifests: files of resources in their user-visible form.
 
 mod positions;
 
@@ -17,29 +17,29 @@ pub use crate::object::{
 pub use crate::tree::{ParameterCheck, RulePositions};
 pub use positions::{ObjectPositions, PolicyPosition, object_positions, policy_positions};
 
-/// How a manifest is written.
+/// Format of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// YAML, any number of documents.
+    /// YAML with any number of documents.
     Yaml,
-    /// JSON, one document.
+    /// JSON with one document.
     Json,
 }
 
 impl Format {
-    /// What the name of a file says: JSON if it ends in `.json`, else YAML.
+    /// Returns the format by file name: JSON if it ends in `.json`, else YAML.
     #[must_use]
     pub fn of(file: &Path) -> Self {
         if file.extension().is_some_and(|end| end == "json") { Self::Json } else { Self::Yaml }
     }
 }
 
-/// Everything that a manifest holds.
+/// Contents of a manifest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Manifest {
-    /// The resources in the order of the text, lists taken apart.
+    /// The resources in the order of the text; lists are split into their items.
     pub resources: Vec<Resource>,
-    /// The documents that could not be read at all: which objects they define is unknown.
+    /// The documents that could not be read at all; their objects are unknown.
     pub unreadable: Vec<SyntaxError>,
 }
 
@@ -53,8 +53,8 @@ pub fn read(text: &str, format: Format, options: &Options, labels: &mut Interner
     manifest
 }
 
-/// Reads a manifest as [`read`] does, and gives besides each of [`Manifest::resources`] what is written, whole, with what
-/// follows for it from the list that it stands in.
+/// Reads a manifest like [`read`]. For each of [`Manifest::resources`] it also returns the complete
+/// object as written, with the fields that follow from its list.
 #[must_use]
 pub fn read_written(
     text: &str,
@@ -79,7 +79,7 @@ pub fn read_written(
     (manifest, written)
 }
 
-/// Takes a manifest apart into objects; returns why which documents could not be.
+/// Splits a manifest into objects. Returns the errors of unreadable documents.
 fn each_object(text: &str, format: Format, mut take: impl FnMut(&Node<'_>, Option<Implied<'_>>)) -> Vec<SyntaxError> {
     let mut unreadable = Vec::new();
     let mut document = |document: Result<Node<'_>, SyntaxError>| match document {
@@ -94,9 +94,10 @@ fn each_object(text: &str, format: Format, mut take: impl FnMut(&Node<'_>, Optio
     unreadable
 }
 
-/// Reads one object as a datastore or API server holds it: a JSON document of a kind that follows from where it was
-/// found. `apiVersion` and `kind` may be absent, as in the items of an API server's list; an object of another kind is
-/// invalid. [`Options::unknown_fields`] should be [`UnknownFields::Ignore`].
+/// Reads one object of a datastore or API server: a JSON document whose kind follows from its
+/// place. `apiVersion` and `kind` may be absent, as in the items of a list of the API server. An
+/// object of another kind is invalid. [`Options::unknown_fields`] should be
+/// [`UnknownFields::Ignore`].
 ///
 /// ```
 /// use tortie_model::Interner;
@@ -110,8 +111,8 @@ fn each_object(text: &str, format: Format, mut take: impl FnMut(&Node<'_>, Optio
 /// ```
 ///
 /// # Errors
-/// [`SyntaxError`] if the text is not JSON. [`Resource::unreadable`] makes of that what can be filed under the object
-/// that should be there.
+/// [`SyntaxError`] if the text is not JSON. [`Resource::unreadable`] converts it to an invalid
+/// resource for the expected object.
 pub fn read_object(json: &str, kind: Kind, options: &Options, labels: &mut Interner) -> Result<Resource, SyntaxError> {
     let node = parse_json(json)?;
     let mut resource = read_resource(Cursor::root(&node), Some(Implied::Kind(kind)), options, labels, &mut None);
@@ -126,17 +127,17 @@ pub fn read_object(json: &str, kind: Kind, options: &Options, labels: &mut Inter
     Ok(resource)
 }
 
-/// What is known of an object's kind without reading it.
+/// Kind of an object that follows from its context.
 #[derive(Clone, Copy)]
 enum Implied<'n> {
-    /// The `apiVersion` and the `kind` of the items of a list.
+    /// `apiVersion` and `kind` of the items of a list.
     Text(&'n str, &'n str),
-    /// It was found where there are only such.
+    /// Kind of all objects in the same place.
     Kind(Kind),
 }
 
-/// Takes an object, or each of a list. The API server leaves out of the items of a list what follows from the list: that
-/// is `implied`.
+/// Passes an object, or each item of a list, to `take`. The API server omits from list items the
+/// fields that follow from the list; `implied` has them.
 fn each_item<'n>(
     node: &'n Node<'n>,
     implied: Option<Implied<'n>>,
@@ -148,7 +149,7 @@ fn each_item<'n>(
     }
 }
 
-/// The items of a list, and what it says of their kind.
+/// Returns the items of a list, and the kind that follows from it.
 fn list<'n>(node: &'n Node<'n>) -> Option<(Option<Implied<'n>>, &'n [Node<'n>])> {
     let Content::Map(entries) = &node.content else { return None };
     let field = |name: &str| entries.iter().find(|entry| entry.key == name).map(|entry| &entry.node.content);
@@ -223,7 +224,7 @@ fn convert(
     let Some(kind) = Kind::find(api_version, kind_name).filter(|kind| options.takes(*kind)) else {
         let outcome = match options.syncer {
             SyncerType::Felix => unknown_kind(api_version, kind_name, map, sink),
-            // Who reads for Felix says what is not known.
+            // The reader for Felix reports unknown kinds.
             _ => Outcome::Unknown,
         };
         return (None, subject(Some(kind_name), map), outcome);
@@ -255,7 +256,7 @@ fn convert(
     (Some(object.id), subject, outcome)
 }
 
-/// Warns of the version in which the API server keeps objects that people write in another one.
+/// Warns of the version that only the API server uses, for storage; users write another one.
 fn lint_version(api_version: &str, kind: Kind, map: Map<'_, '_>, sink: &mut Sink) {
     if api_version == STORED_VERSION
         && !matches!(kind, Kind::IpamBlock | Kind::BlockAffinity)
@@ -266,7 +267,8 @@ fn lint_version(api_version: &str, kind: Kind, map: Map<'_, '_>, sink: &mut Sink
     }
 }
 
-/// What to call an object that has no usable identity: as much of kind, namespace and name as can be read.
+/// Returns a description of an object without a usable identity: kind, namespace and name as far as
+/// they are readable.
 fn subject(kind: Option<&str>, map: Map<'_, '_>) -> String {
     let quiet = &mut Sink::default();
     let Some(kind) = kind else { return "document".to_owned() };
@@ -275,7 +277,8 @@ fn subject(kind: Option<&str>, map: Map<'_, '_>) -> String {
     [Some(kind), namespace, name].into_iter().flatten().collect::<Vec<_>>().join("/")
 }
 
-/// A kind that means nothing here is no mistake, unless it looks like the misspelt name of a policy.
+/// Reports an unknown kind. It is a warning, unless the kind resembles a policy or is a policy of
+/// an unsupported version.
 fn unknown_kind(api_version: &str, kind: &str, map: Map<'_, '_>, sink: &mut Sink) -> Outcome {
     let (what, is_policy) = match Kind::policy_like(api_version, kind) {
         Some(near) => (format!("kind {kind} of {api_version} is not known; is {near} meant?"), true),
@@ -289,14 +292,15 @@ fn unknown_kind(api_version: &str, kind: &str, map: Map<'_, '_>, sink: &mut Sink
     match (map.field("kind"), is_policy) {
         (Some(field), true) => field.error(sink, what),
         (Some(field), false) => field.warn(sink, what),
-        // An item of a list.
+        // The object is an item of a list.
         (None, true) => map.error(sink, what),
         (None, false) => map.warn(sink, what),
     }
     if sink.has_errors() { Outcome::Invalid { substitute: None } } else { Outcome::Unknown }
 }
 
-/// Calico's view of a node of Kubernetes: a `Node` of `projectcalico.org/v3`. `None` if it cannot be understood.
+/// Converts a Kubernetes node to the `Node` of `projectcalico.org/v3` that Calico sees; `None` if
+/// it is invalid.
 #[must_use]
 pub fn calico_node(json: &str) -> Option<serde_json::Value> {
     let options = Options {

@@ -1,4 +1,4 @@
-//! Where objects, and the rules of policies, are written.
+//! Positions of objects and of policy rules in manifests.
 
 use tortie_model::{Interner, Key, PolicyId, Update};
 
@@ -6,20 +6,20 @@ use super::{Format, Options, Outcome, Resource, each_object, read_resource};
 use crate::Position;
 use crate::tree::{Cursor, RulePositions};
 
-/// Where a policy is written.
+/// Position of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PolicyPosition {
-    /// Which.
+    /// The policy.
     pub policy: PolicyId,
-    /// Where it begins.
+    /// Position of its first character.
     pub position: Position,
-    /// Where each of its rules is.
+    /// Positions of its rules.
     pub rules: RulePositions,
 }
 
-/// Where the policies of a manifest are written, and each of their rules. Policies that are not valid, and documents that cannot
-/// be read, are left out: [`super::read`] names them.
+/// Returns the positions of the policies of a manifest and of their rules. Invalid policies and
+/// unreadable documents are left out; [`super::read`] reports them.
 ///
 /// ```
 /// use tortie_resources::manifest::{Format, Options, policy_positions};
@@ -36,25 +36,26 @@ pub struct PolicyPosition {
 /// ";
 /// let positions = policy_positions(text, Format::Yaml, &Options::default());
 /// let lines: Vec<u32> = positions[0].rules.ingress.iter().map(|position| position.line).collect();
-/// assert_eq!(lines, [8, 8, 9], "the first one says two things");
+/// assert_eq!(lines, [8, 8, 9], "the first rule expands to two");
 /// ```
 #[must_use]
 pub fn policy_positions(text: &str, format: Format, options: &Options) -> Vec<PolicyPosition> {
     object_positions(text, format, options).policies
 }
 
-/// Where the objects of a manifest are written.
+/// Positions of the objects of a manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ObjectPositions {
-    /// Policies, with their rules.
+    /// Policies and their rules.
     pub policies: Vec<PolicyPosition>,
-    /// All objects, in the order in which they are written. One that is written may stand for several: a namespace for the rules
-    /// of a profile and for its labels.
+    /// All objects in written order. One written object may contribute several: a namespace
+    /// contributes the rules of a profile and its labels.
     pub objects: Vec<(Key, Position)>,
 }
 
-/// Where all objects of a manifest are written that are valid. The others are left out: [`super::read`] names them.
+/// Returns the positions of all valid objects of a manifest. The others are left out;
+/// [`super::read`] reports them.
 ///
 /// ```
 /// use tortie_model::Key;

@@ -15,7 +15,8 @@ fn manifest(text: &str) -> Manifest {
     read(text, Format::Yaml, &Options::default(), &mut Interner::new())
 }
 
-/// The contributions of a manifest without problems, but for what is known and has no effect, and that nothing looks into HTTP.
+/// Returns the contributions of a manifest. It must have no problems except known fields without
+/// effect and HTTP matches.
 fn contributions(text: &str) -> Vec<Update> {
     let manifest = manifest(text);
     assert_eq!(manifest.unreadable, []);
@@ -40,7 +41,7 @@ fn only(text: &str) -> Update {
     contributions(text).swap_remove(0)
 }
 
-/// Every problem, a line each, as `tortie check` prints them.
+/// Returns the problems, one per line, in the format of `tortie check`.
 fn problems(text: &str) -> String {
     let manifest = manifest(text);
     let mut lines = String::new();
@@ -148,7 +149,7 @@ fn a_policy_of_another_version_is_an_error() {
         let text = format!("{{apiVersion: {api}, kind: {kind}List, items: [{{metadata: {{name: a}}}}]}}");
         assert_eq!(manifest(&text).resources[0].outcome, Outcome::Invalid { substitute: None });
     }
-    // Kinds that are not known are warned of, whatever they are.
+    // Every unknown kind causes a warning.
     for (api, kind) in [("cilium.io/v2", "CiliumNetworkPolicy"), ("projectcalico.org/v3", "BGPFilter")] {
         let text = format!("{{apiVersion: {api}, kind: {kind}, metadata: {{name: a}}}}");
         assert!(problems(&text).contains(": warning: "), "{}", problems(&text));

@@ -1,4 +1,4 @@
-//! The kinds that are understood, and the identity of an object.
+//! Supported kinds, and the identity of an object.
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub enum Kind {
     VirtualMachineInstanceMigration,
 }
 
-/// Which API a kind belongs to.
+/// API of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Api {
     /// `projectcalico.org/v3`, or its storage form `crd.projectcalico.org/v1`.
@@ -78,7 +78,7 @@ impl Api {
     }
 }
 
-/// Kind, API, name, and whether objects belong to a namespace.
+/// Kind, API, name, and whether objects are namespaced.
 const KINDS: [(Kind, Api, &str, bool); 33] = [
     (Kind::NetworkPolicy, Api::Calico, "NetworkPolicy", true),
     (Kind::GlobalNetworkPolicy, Api::Calico, "GlobalNetworkPolicy", false),
@@ -116,14 +116,14 @@ const KINDS: [(Kind, Api, &str, bool); 33] = [
 ];
 
 impl Kind {
-    /// The kind of this `apiVersion` and `kind`.
+    /// Returns the kind of this `apiVersion` and `kind`.
     #[must_use]
     pub fn find(api_version: &str, kind: &str) -> Option<Self> {
         let api = Api::find(api_version)?;
         KINDS.into_iter().find(|(_, of, name, _)| *of == api && *name == kind).map(|(kind, ..)| kind)
     }
 
-    /// The kind of policy whose name is nearly this, in the same API.
+    /// Returns the kind of policy with a similar name in the same API.
     pub(crate) fn policy_like(api_version: &str, name: &str) -> Option<&'static str> {
         let api = Api::find(api_version)?;
         let policies = KINDS.into_iter().filter(|(kind, of, ..)| *of == api && kind.is_policy());
@@ -131,8 +131,8 @@ impl Kind {
         closest(name, &names)
     }
 
-    /// Whether this is a kind of policy that is understood, but in an API or version of it that is not: to pass over it
-    /// would leave open what it closes.
+    /// Reports whether this is a supported kind of policy in an unsupported API or version. Without
+    /// a report, traffic that the policy denies would stay open unnoticed.
     pub(crate) fn is_policy_of_other_version(api_version: &str, name: &str) -> bool {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         let known = ["", "extensions", "networking.k8s.io", "projectcalico.org", "crd.projectcalico.org"];
@@ -140,13 +140,14 @@ impl Kind {
             && KINDS.into_iter().any(|(kind, _, policy, _)| kind.is_policy() && policy == name)
     }
 
-    /// Every `apiVersion` in which a kind of policy of this name is understood.
+    /// Returns every supported `apiVersion` of the kinds of policy with this name.
     pub(crate) fn policy_versions(name: &str) -> impl Iterator<Item = &'static str> {
         let kinds = KINDS.into_iter().filter(move |(kind, _, policy, _)| kind.is_policy() && *policy == name);
         kinds.map(|(kind, ..)| kind.api_version())
     }
 
-    /// The `apiVersion` that objects of this kind have when it is written; `projectcalico.org/v3` for Calico's own.
+    /// Returns the `apiVersion` of written objects of this kind; `projectcalico.org/v3` for
+    /// Calico's kinds.
     #[must_use]
     pub fn api_version(self) -> &'static str {
         let api = KINDS.into_iter().find(|(kind, ..)| *kind == self).map_or(Api::Core, |(_, api, ..)| api);
@@ -161,12 +162,12 @@ impl Kind {
         }
     }
 
-    /// Whether this is a kind of Calico's own API.
+    /// Reports whether this is a kind of Calico's API.
     pub(crate) fn is_calico(self) -> bool {
         KINDS.into_iter().any(|(kind, api, ..)| kind == self && api == Api::Calico)
     }
 
-    /// Whether older releases put a prefix before the names of these policies.
+    /// Reports whether older releases put a prefix before the names of these policies.
     pub(crate) fn has_prefixed_names(self) -> bool {
         matches!(
             self,
@@ -181,25 +182,25 @@ impl Kind {
         KINDS.into_iter().find(|(kind, ..)| *kind == self).map_or(("", false), |(_, _, name, ns)| (name, ns))
     }
 
-    /// The name as written in `kind`.
+    /// Returns the name as in the field `kind`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.row().0
     }
 
-    /// Whether objects of this kind belong to a namespace.
+    /// Reports whether objects of this kind are namespaced.
     #[must_use]
     pub fn is_namespaced(self) -> bool {
         self.row().1
     }
 
-    /// Whether objects of this kind are passed through to Felix as they are.
+    /// Reports whether objects of this kind are passed on to Felix unchanged.
     #[must_use]
     pub fn is_passthrough(self) -> bool {
         matches!(self, Self::BgpPeer | Self::IpamBlock | Self::LiveMigration | Self::VirtualMachineInstanceMigration)
     }
 
-    /// Whether objects of this kind are policies, which must fail closed.
+    /// Reports whether objects of this kind are policies, which must fail closed.
     #[must_use]
     pub fn is_policy(self) -> bool {
         matches!(
@@ -217,19 +218,20 @@ impl Kind {
     }
 }
 
-/// Which object a document defines. Ordered by name first, which decides between two that claim the same key.
+/// Identity of an object. The order is by name first, which decides between two objects with the
+/// same key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId {
     /// The name.
     pub name: Arc<str>,
-    /// The namespace; empty for an object of the whole cluster.
+    /// The namespace; empty for a cluster-scoped object.
     pub namespace: Arc<str>,
     /// The kind.
     pub kind: Kind,
 }
 
 impl fmt::Display for ObjectId {
-    /// `Kind/namespace/name`, or `Kind/name` for an object of the whole cluster.
+    /// Writes `Kind/namespace/name`, or `Kind/name` for a cluster-scoped object.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.namespace.is_empty() {
             write!(f, "{}/{}", self.kind.as_str(), self.name)

@@ -5,14 +5,14 @@ use crate::object::reserved::{PLATFORM_LABELS, is_labelled_by_users, is_reserved
 use crate::tree::{Content, Cursor, Map, Node, Sink, parse_json};
 use crate::{FieldProblem, Lint};
 
-/// The parts of `metadata` that matter.
+/// Relevant parts of `metadata`.
 pub(crate) struct Meta<'n> {
     pub(crate) name: &'n str,
-    /// Empty for an object of the whole cluster.
+    /// Empty for a cluster-scoped object.
     pub(crate) namespace: &'n str,
     pub(crate) labels: Vec<(&'n str, &'n str)>,
     pub(crate) annotations: Vec<(&'n str, &'n str)>,
-    /// What the API server has made the name from.
+    /// Prefix from which the API server generated the name.
     pub(crate) generate_name: Option<&'n str>,
     /// Whether the object is being deleted.
     pub(crate) deleting: bool,
@@ -26,11 +26,13 @@ pub(crate) const STORED_METADATA: &str = "projectcalico.org/metadata";
 struct MetadataError(FieldProblem);
 
 /// The metadata of a resource of Calico that is kept in an annotation, because the metadata of a
-/// `crd.projectcalico.org/v1` object is the API server's (`libcalico-go/lib/backend/k8s/resources/resources.go`).
+/// `crd.projectcalico.org/v1` object is the API server's
+/// (`libcalico-go/lib/backend/k8s/resources/resources.go`).
 pub(crate) struct StoredMeta<'n>(Node<'n>);
 
 impl<'n> StoredMeta<'n> {
-    /// `None` if the object has no such annotation. What no API server accepts as metadata is an error.
+    /// Returns the metadata in the annotation; `None` if there is no such annotation. Metadata that
+    /// no API server accepts is an error.
     pub(crate) fn find(kind: Kind, map: Map<'n, '_>, sink: &mut Sink) -> Option<Self> {
         let mut quiet = Sink::default();
         let metadata = map.field("metadata")?.map(&mut quiet)?;
@@ -45,7 +47,7 @@ impl<'n> StoredMeta<'n> {
                 }
                 Some(stored)
             }
-            // Labels, and the name of a policy, are not known then.
+            // The labels, and the name of a policy, are unknown then.
             _ => {
                 field.error(sink, "is not JSON of metadata");
                 None
@@ -53,8 +55,8 @@ impl<'n> StoredMeta<'n> {
         }
     }
 
-    /// Checks name, namespace and annotations, which the API server does not look at: an object of one namespace must not
-    /// pose as one of another.
+    /// Checks name, namespace and annotations, which the API server does not check: an object of
+    /// one namespace must not pass for one of another.
     fn check(&self, kind: Kind, namespace: &str) -> Result<(), MetadataError> {
         let mut own = Sink::default();
         let Some(map) = Cursor::root(&self.0).map(&mut own) else { return Ok(()) };
@@ -80,7 +82,7 @@ impl<'n> StoredMeta<'n> {
         own.problems.into_list().into_iter().next().map_or(Ok(()), |problem| Err(MetadataError(problem)))
     }
 
-    /// The name of a policy; `None` where the API server's name is the resource's.
+    /// Returns the name of a policy; `None` if the object has the name of the resource.
     pub(crate) fn name(&self) -> Option<&str> {
         let mut quiet = Sink::default();
         let name = Cursor::root(&self.0).map(&mut quiet)?.text("name", &mut quiet)?;
@@ -108,7 +110,8 @@ const FIELDS: [&str; 16] = [
 ];
 
 impl<'n> Meta<'n> {
-    /// `None` if the object cannot be identified. `stored` is what [`StoredMeta`] found.
+    /// Reads the metadata; `None` if the object cannot be identified. `stored` is the result of
+    /// [`StoredMeta::find`].
     pub(crate) fn read(
         kind: Kind,
         map: Map<'n, '_>,
@@ -167,7 +170,7 @@ fn remove_reserved<'n>(kind: Kind, labels: &mut Vec<(&'n str, &'n str)>, metadat
     let written = metadata.field("labels").and_then(|written| written.map(&mut Sink::default()));
     labels.retain(|(name, _)| {
         let is_kept = !is_reserved(kind, name);
-        // The CNI plugin writes these on each endpoint; the platform's values replace them.
+        // The CNI plugin writes these labels to each endpoint; the platform's values replace them.
         let is_replaced = kind == Kind::WorkloadEndpoint && PLATFORM_LABELS.contains(name);
         if !is_kept && !is_replaced {
             let what = "is reserved for the platform; it is ignored";
@@ -199,14 +202,14 @@ fn namespace<'n>(kind: Kind, metadata: &Map<'n, '_>, sink: &mut Sink) -> Option<
         return Some("default");
     }
     if !is_dns_label(text) {
-        // The name becomes part of selectors, so nothing else may pass for one.
+        // The name becomes part of selectors, so anything but a name is an error.
         field.error(sink, format!("`{text}` is not the name of a namespace"));
         return None;
     }
     Some(text)
 }
 
-/// Names are those that the API server accepts: labels with dots between them, at most 253 characters.
+/// Checks a name like the API server: labels with dots between them, at most 253 characters.
 fn check_name(kind: Kind, name: &str, cursor: Cursor<'_, '_>, sink: &mut Sink) -> bool {
     let what = if name.is_empty() {
         "must not be empty".to_owned()
@@ -221,7 +224,8 @@ fn check_name(kind: Kind, name: &str, cursor: Cursor<'_, '_>, sink: &mut Sink) -
     false
 }
 
-/// Names that are made of other names are longer: `ksa.NAMESPACE.ACCOUNT`, `NODE-k8s-POD-eth0` with hyphens doubled.
+/// Returns the length limit of a name. Names composed of other names are longer:
+/// `ksa.NAMESPACE.ACCOUNT`, `NODE-k8s-POD-eth0` with doubled hyphens.
 fn max_name(kind: Kind) -> usize {
     match kind {
         Kind::Profile => 4 + 63 + 1 + 253,
@@ -253,7 +257,8 @@ fn is_dotted(text: &str) -> bool {
     text.split('.').all(long_label)
 }
 
-/// A label's name: an optional DNS subdomain and a slash, then at most 63 characters.
+/// Reports whether a text is a label name: an optional DNS subdomain and a slash, then at most 63
+/// characters.
 pub(crate) fn is_label_name(text: &str) -> bool {
     let (prefix, name) = match text.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -262,7 +267,8 @@ pub(crate) fn is_label_name(text: &str) -> bool {
     prefix.is_none_or(is_dns_subdomain) && !name.is_empty() && is_label_value(name)
 }
 
-/// A label's value: at most 63 of `A-Za-z0-9_.-`, beginning and ending with a letter or digit; or nothing.
+/// Reports whether a text is a label value: at most 63 of `A-Za-z0-9_.-`, beginning and ending with
+/// a letter or digit; or empty.
 pub(crate) fn is_label_value(text: &str) -> bool {
     let bytes = text.as_bytes();
     let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else { return true };

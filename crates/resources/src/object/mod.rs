@@ -26,11 +26,11 @@ pub enum Outcome {
     Valid(Contributions),
     /// It cannot be used; [`Resource::problems`] says why.
     Invalid {
-        /// A policy that denies the endpoints that the invalid one selects, for use without an earlier version. `None` if
-        /// the resource is no policy, or its selector cannot be read.
+        /// A policy that denies the endpoints that the invalid one selects, for use without an
+        /// earlier version. `None` if the resource is no policy, or its selector cannot be read.
         substitute: Option<Contributions>,
     },
-    /// It is of a kind that means nothing here.
+    /// It is of an unknown kind.
     Unknown,
 }
 
@@ -77,13 +77,14 @@ pub(crate) struct Object<'n, 'p> {
 }
 
 impl<'n> Object<'n, '_> {
-    /// The specification, for a resource that may lack it; beside it there may be only what all resources have.
+    /// Returns the specification of a resource that may lack it. Fields other than those of every
+    /// resource are reported.
     pub(crate) fn spec(&self, sink: &mut Sink) -> Option<Map<'n, '_>> {
         self.map.known(&["apiVersion", "kind", "metadata", "spec", "status"], sink);
         self.map.field("spec").and_then(|spec| spec.map(sink))
     }
 
-    /// As [`Object::spec`], for a resource that means nothing without it.
+    /// As [`Object::spec`], for a resource that needs a specification.
     pub(crate) fn required_spec(&self, sink: &mut Sink) -> Option<Map<'n, '_>> {
         let spec = self.spec(sink);
         if self.map.field("spec").is_none() {
@@ -93,7 +94,8 @@ impl<'n> Object<'n, '_> {
     }
 }
 
-/// Calls `then` with an object of this kind; its own `kind` is not read. `None` if the object has no usable identity.
+/// Calls `then` with an object of this kind; its own `kind` is not read. `None` if the object has
+/// no usable identity.
 pub(crate) fn with_object<T>(
     root: Cursor<'_, '_>,
     kind: Kind,

@@ -9,7 +9,8 @@ use crate::tree::ParameterCheck;
 /// Parameters of the conversion of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Prefix of the names of workload interfaces: the first entry of Felix's `InterfacePrefix`; `cali` by default.
+    /// Prefix of the names of workload interfaces: the first entry of Felix's `InterfacePrefix`;
+    /// `cali` by default.
     pub interface_prefix: String,
     /// Treatment of unknown fields; they are refused by default.
     pub unknown_fields: UnknownFields,
@@ -32,7 +33,8 @@ pub struct Options {
 /// (`libcalico-go/lib/backend/k8s/resources/resources.go`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PolicyNames {
-    /// In files: part of the name in `projectcalico.org/v3`, a prefix in `crd.projectcalico.org/v1`.
+    /// In files: part of the name in `projectcalico.org/v3`, a prefix in
+    /// `crd.projectcalico.org/v1`.
     #[default]
     Written,
     /// In etcd: a prefix.
@@ -43,10 +45,11 @@ pub enum PolicyNames {
 
 /// Treatment of unknown fields.
 ///
-/// A misspelt field in a file is an error of its author. A datastore or API server has accepted its objects, and newer
-/// versions may have more fields; one more field must not take an object out of force. The match of a rule (peers, ports and
-/// selectors) and a label selector are an exception, whatever the source: an unknown field may narrow them, and a policy
-/// without it may allow more than was meant. Such a policy is invalid, and fails closed.
+/// A misspelt field in a file is an error of its author. A datastore or API server has accepted its
+/// objects, and newer versions may have more fields; one more field must not take an object out of
+/// force. The match of a rule (peers, ports and selectors) and a label selector are an exception,
+/// whatever the source: an unknown field may narrow them, and a policy without it may allow more
+/// than was meant. Such a policy is invalid, and fails closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum UnknownFields {
     /// For files: the object is invalid.
@@ -71,7 +74,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Whether objects of this kind are read.
+    /// Reports whether objects of this kind are read.
     #[must_use]
     pub fn takes(&self, kind: Kind) -> bool {
         self.syncer.takes(kind, self.block_source)
@@ -86,13 +89,13 @@ pub enum BlockSource {
     Omitted,
     /// The blocks of Calico's IPAM.
     IpamBlocks,
-    /// One block for each pod network of a node, for clusters that assign addresses by `host-local` (`USE_POD_CIDR` in
-    /// Calico).
+    /// One block for each pod network of a node, for clusters that assign addresses by `host-local`
+    /// (`USE_POD_CIDR` in Calico).
     PodCidrs,
 }
 
 impl BlockSource {
-    /// Whether objects of this kind are read.
+    /// Reports whether objects of this kind are read.
     #[must_use]
     pub fn takes(self, kind: Kind) -> bool {
         match self {
@@ -131,7 +134,7 @@ impl SyncerType {
         }
     }
 
-    /// Whether it has objects of this kind.
+    /// Reports whether it has objects of this kind.
     #[must_use]
     pub fn takes(self, kind: Kind, block_source: BlockSource) -> bool {
         match (self, kind) {

@@ -1,4 +1,4 @@
-//! What the calculation needs of objects that are passed on.
+//! Fields of passed-on objects that the calculation graph needs.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ fn part<'n, 'c>(map: &'c Map<'n, '_>, name: &'c str, sink: &mut Sink) -> Option<
     map.field(name)?.map(sink)
 }
 
-/// A `LiveMigration`, whose text is given (`libcalico-go/lib/apis/internalapi/livemigration.go`).
+/// Reads a `LiveMigration` with this text (`libcalico-go/lib/apis/internalapi/livemigration.go`).
 pub(super) fn live_migration(map: Map<'_, '_>, text: Arc<str>, sink: &mut Sink) -> LiveMigration {
     let uid = part(&map, "metadata", sink).map_or("", |metadata| metadata.text_or_empty("uid", sink)).into();
     let mut migration = LiveMigration { text, uid, source: None, target: None, target_selector: None };
@@ -27,7 +27,7 @@ pub(super) fn live_migration(map: Map<'_, '_>, text: Arc<str>, sink: &mut Sink) 
     migration
 }
 
-/// One that names nothing is none.
+/// Reads a party; one without any name counts as absent.
 fn party(map: &Map<'_, '_>, name: &str, sink: &mut Sink) -> Option<MigrationParty> {
     let map = part(map, name, sink)?;
     let mut text = |field| map.text_or_empty(field, sink);
@@ -40,7 +40,7 @@ fn party(map: &Map<'_, '_>, name: &str, sink: &mut Sink) -> Option<MigrationPart
     (!party.workload.is_empty()).then_some(party)
 }
 
-/// A pod as the source of a migration.
+/// Returns a pod as the source of a migration.
 pub(super) fn pod(namespace: &str, name: &str) -> MigrationParty {
     MigrationParty {
         host: Hostname::new(""),
@@ -50,7 +50,7 @@ pub(super) fn pod(namespace: &str, name: &str) -> MigrationParty {
     }
 }
 
-/// A `BGPPeer`, whose text is given.
+/// Reads a `BGPPeer` with this text.
 pub(super) fn bgp_peer(map: Map<'_, '_>, text: Arc<str>, sink: &mut Sink) -> BgpPeer {
     part(&map, "metadata", sink);
     let spec = part(&map, "spec", sink);
@@ -68,7 +68,8 @@ pub(super) fn bgp_peer(map: Map<'_, '_>, text: Arc<str>, sink: &mut Sink) -> Bgp
     BgpPeer { text, nodes, local_workloads }
 }
 
-/// An empty one selects nothing, and neither does one that cannot be read; the object is passed on all the same.
+/// Reads a selector. An empty or unreadable one selects nothing; the object is passed on
+/// nevertheless.
 fn selector(map: &Map<'_, '_>, name: &str, sink: &mut Sink) -> Option<Selector> {
     let field = map.field(name)?;
     let text = field.text(sink).filter(|text| !text.is_empty())?;

@@ -25,7 +25,7 @@ fn contributed(kind: Kind, object: &Json, block_source: BlockSource) -> Contribu
     }
 }
 
-/// The paths and texts of what is only passed on.
+/// Returns the paths and texts of passed-on objects.
 fn passthrough_texts(contributions: &Contributions) -> Vec<(String, String)> {
     let text =
         |update: &Update| Some((path::to_path(&update.key()).expect("a path"), update.passthrough_text()?.to_string()));
@@ -38,7 +38,8 @@ fn only(kind: Kind, object: &Json) -> (String, Json) {
     (path.clone(), serde_json::from_str(text).expect("JSON"))
 }
 
-/// Names and order of fields are those of `AllocationBlock` in `libcalico-go/lib/backend/model/block.go`.
+/// Names and order of fields are those of `AllocationBlock` in
+/// `libcalico-go/lib/backend/model/block.go`.
 #[test]
 fn blocks_of_the_api_server_are_written_as_those_of_etcd() {
     let crd = json!({
@@ -79,14 +80,14 @@ fn blocks_of_the_api_server_are_written_as_those_of_etcd() {
         panic!()
     };
     assert_eq!((block.affinity.as_ref().map(Hostname::as_str), &*block.borrowed), (Some("n1"), &[][..]));
-    // etcd's own form is passed on as it is, and so is what a server of Typha's protocol told.
+    // The form of etcd is passed on unchanged, and so is a text from a server of Typha's protocol.
     let stored = read_block(path, expected);
     let Outcome::Valid(contributions) = &stored.outcome else { panic!("{stored:?}") };
     assert_eq!(passthrough_texts(contributions), [(path.to_owned(), expected.to_owned())]);
     assert_eq!(stored.id, block_id(path));
 }
 
-/// Only addresses that are allocated, within the block, and of another node than the block's.
+/// Only allocated addresses within the block, of another node than the block's, count.
 #[test]
 fn what_routes_depend_on_in_a_block() {
     let read = |cidr: &str, affinity: Option<&str>, allocations: Json| -> (Option<String>, Vec<String>) {
@@ -215,7 +216,7 @@ fn a_peer_is_passed_on_without_what_tells_only_when_it_was_written() {
     assert_eq!(read.outcome, Outcome::Invalid { substitute: None });
 }
 
-/// As `libcalico-go/lib/backend/k8s/resources/livemigration_test.go` has it.
+/// The cases are those of `libcalico-go/lib/backend/k8s/resources/livemigration_test.go`.
 #[test]
 fn a_machine_that_moves() {
     let moving = |phase: &str, source: Option<&str>| {
@@ -254,7 +255,8 @@ fn a_machine_that_moves() {
     }
 }
 
-/// As `felixnodeprocessor.go` and `libcalico-go/lib/backend/k8s/resources/node.go` have it for `USE_POD_CIDR`.
+/// The behaviour is that of `felixnodeprocessor.go` and
+/// `libcalico-go/lib/backend/k8s/resources/node.go` for `USE_POD_CIDR`.
 #[test]
 fn networks_of_pods_are_blocks_where_that_is_wanted() {
     let node = json!({
@@ -292,7 +294,7 @@ fn networks_of_pods_are_blocks_where_that_is_wanted() {
     let v3 = json!({"metadata": {"name": "n1"}, "status": {"podCIDRs": ["10.244.3.0/24", "fd00:3::/64"]}});
     assert_eq!(passthrough_texts(&contributed(Kind::Node, &v3, BlockSource::PodCidrs)), blocks);
     assert_eq!(passthrough_texts(&contributed(Kind::Node, &v3, BlockSource::IpamBlocks)), []);
-    // A key of WireGuard takes the same address.
+    // The WireGuard interface gets the same address.
     let mut with_key = node;
     with_key["metadata"]["annotations"]["projectcalico.org/WireguardPublicKey"] =
         json!("JhM2vJdsaBGYWnPoLQoEbStdQpfedceXNfYDiC+5h1s=");
@@ -342,7 +344,7 @@ fn what_a_migration_means_is_read_with_it() {
     assert_eq!(found.source, party("n1", "openstack", "old", "e0"));
     assert_eq!(found.target, party("n1", "openstack", "new", ""));
     assert_eq!(found.target_selector, Some(Selector::parse("has(new)").expect("a selector")));
-    // By the datastore's own path it is the same, but for its text.
+    // The path of etcd yields the same object, except for its text.
     let path = "/calico/resources/v3/projectcalico.org/livemigrations/ns/m";
     let decoded = v1::decode_text(path, Some(&found.text), &mut Interner::new()).expect("JSON");
     assert_eq!(decoded, Decoded::Update(read[0].clone()));

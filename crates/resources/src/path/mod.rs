@@ -20,28 +20,28 @@ use tortie_model::{
 
 pub use status::{endpoint_status_prefixes, host_endpoint_status, process_status, workload_status};
 
-/// What a path names.
+/// Object at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed {
     /// An object of the model.
     Key(Key),
-    /// A policy under the path of releases before 3.32, which has the tier in the path. The tier of the path overrides
-    /// the tier of the value.
+    /// A policy under a path of releases before 3.32, which contains the tier. The tier of the path
+    /// overrides the tier of the value.
     LegacyPolicy {
-        /// The policy, as newer releases identify it.
+        /// The policy, with its identity in newer releases.
         id: PolicyId,
         /// The tier.
         tier: TierName,
     },
-    /// An object that exists in the datastore but not in the model, such as a handle of IPAM.
+    /// An object that exists in the datastore but not in the model, such as an IPAM handle.
     NotModelled,
 }
 
-/// Why a key has no path.
+/// Error of a key without a path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// A part of the key that the path needs is empty.
+    /// A required part of the key is empty.
     #[error("{key}: `{field}` is empty")]
     Empty {
         /// The key.
@@ -49,7 +49,7 @@ pub enum PathError {
         /// The missing part.
         field: &'static str,
     },
-    /// The kind of a policy would be taken for something else in a path.
+    /// The kind of a policy would be ambiguous in a path.
     #[error("a policy kind called `{kind}` cannot be written in a path")]
     AmbiguousKind {
         /// The kind.
@@ -66,9 +66,9 @@ fn unescape(segment: &str) -> String {
     segment.replace("%2f", "/").replace("%25", "%")
 }
 
-/// The path of a key.
+/// Returns the path of a key.
 ///
-/// Every name is escaped, also where the original forgets to: that changes no path of a name that exists.
+/// Every name is escaped, also where Calico forgets to; this changes no path of an existing name.
 ///
 /// # Errors
 /// [`PathError`] if a part that identifies the object is empty.
@@ -76,7 +76,7 @@ pub fn to_path(key: &Key) -> Result<String, PathError> {
     let part = |field: &'static str, value: &str| {
         if value.is_empty() { Err(PathError::Empty { key: key.to_string(), field }) } else { Ok(escape(value)) }
     };
-    // The names of parameters are the only ones that go into a path as they are.
+    // Only the names of parameters go into a path unescaped.
     let raw = |value: &ConfigName| part("name", value.as_str()).map(|_| value.to_string());
     let resource = |plural: &str, name: &str| Ok(format!("{RESOURCES}/{plural}/{}", part("name", name)?));
     let namespaced = |plural: &str, name: &NamespacedName| {
@@ -125,10 +125,10 @@ pub fn to_path(key: &Key) -> Result<String, PathError> {
     }
 }
 
-/// What the paths of all blocks begin with.
+/// Prefix of the paths of all IPAM blocks.
 pub const BLOCKS: &str = "/calico/ipam/v2/assignment/";
 
-/// Whether an object of this path is a block of addresses, without looking at all of the path.
+/// Reports whether a path is that of an IPAM block, by its prefix alone.
 #[must_use]
 pub fn is_block(path: &str) -> bool {
     path.starts_with(BLOCKS)
@@ -151,7 +151,7 @@ fn policy_path(id: &PolicyId, name: &str) -> Result<String, PathError> {
     }
 }
 
-/// What a path names; `None` if it is not a path of the datastore.
+/// Parses a path; `None` if it is not a path of the datastore.
 ///
 /// The leading `/` may be missing, except from v3 resources and the ready flag.
 #[must_use]
@@ -197,7 +197,8 @@ pub fn parse(path: &str) -> Option<Parsed> {
     Some(Parsed::Key(key))
 }
 
-/// Whether no part is empty but those that may be: the namespace of a policy, and parts of a parameter's name.
+/// Reports whether all parts are present, except those that may be empty: the namespace of a
+/// policy, and parts of a parameter name.
 fn identifies(parts: &[&str]) -> bool {
     match parts {
         ["calico", "v1", "config", ..] | ["calico", "v1", "host", _, "config", ..] => true,
@@ -259,8 +260,8 @@ fn parse_resource(rest: &[&str]) -> Option<Parsed> {
     Some(Parsed::Key(key))
 }
 
-/// The resources of a namespace (`libcalico-go/lib/namespace/resource.go`). The singular `kubernetesservice` is a
-/// historical accident.
+/// Namespaced resources (`libcalico-go/lib/namespace/resource.go`). The singular
+/// `kubernetesservice` is a historical accident.
 const NAMESPACED: [&str; 9] = [
     "kubernetesendpointslices",
     "kubernetesnetworkpolicies",
@@ -273,7 +274,7 @@ const NAMESPACED: [&str; 9] = [
     "workloadendpoints",
 ];
 
-/// The resources of the whole cluster (`libcalico-go/lib/backend/model/resource.go`).
+/// Cluster-scoped resources (`libcalico-go/lib/backend/model/resource.go`).
 const CLUSTER_WIDE: [&str; 20] = [
     "bgpconfigurations",
     "bgpfilters",
@@ -297,7 +298,8 @@ const CLUSTER_WIDE: [&str; 20] = [
     "tiers",
 ];
 
-/// The identity behind a policy name of releases before 3.32, which carries kind and namespace.
+/// Returns the identity of a policy from its name in releases before 3.32, which contains kind and
+/// namespace.
 fn legacy_policy(name: &str) -> PolicyId {
     const KUBERNETES: &str = "knp.default.";
     const STAGED: &str = "staged:";

@@ -1,6 +1,6 @@
-//! What the original fills in before it writes a resource: the defaults of the definitions in `api/config/crd`, which
-//! `libcalico-go/lib/validator/v3/crd_schemas.go` applies, and those of `api/pkg/defaults`,
-//! `libcalico-go/lib/resources/tier.go` and `libcalico-go/lib/clientv3`.
+//! Defaults that Calico fills in before it writes a resource: those of the definitions in
+//! `api/config/crd`, which `libcalico-go/lib/validator/v3/crd_schemas.go` applies, and those of
+//! `api/pkg/defaults`, `libcalico-go/lib/resources/tier.go` and `libcalico-go/lib/clientv3`.
 
 use serde_json::{Map, Value, json};
 use tortie_model::Cidr;
@@ -12,7 +12,7 @@ use crate::v3::tiers;
 
 type Fields = Map<String, Value>;
 
-/// Fills in what is missing of an object whose `spec` is normalized.
+/// Fills in the missing fields of an object whose `spec` is normalized.
 pub(super) fn fill_in(key: &ResourceKey, object: &mut Fields) -> Result<(), ObjectError> {
     // Types that have a status always write it.
     match key.kind() {
@@ -40,7 +40,8 @@ pub(super) fn fill_in(key: &ResourceKey, object: &mut Fields) -> Result<(), Obje
         ResourceKind::BgpConfiguration => {
             fill(spec, [("logSeverityScreen", json!("Info")), ("serviceLoadBalancerAggregation", json!("Enabled"))]);
         }
-        // The defaults of its definition are different, but the original's type says false before they are looked at.
+        // The defaults of its definition are different, but Calico's type has false before they
+        // apply.
         ResourceKind::IpamConfiguration => {
             fill(spec, [("strictAffinity", json!(false)), ("autoAllocateBlocks", json!(false))]);
         }
@@ -62,7 +63,7 @@ fn policy(is_staged: bool, object: &mut Fields) -> Result<(), ObjectError> {
     let spec = part(object, "spec", "spec")?;
     let action = spec.get("stagedAction").and_then(Value::as_str);
     if action == Some("Delete") {
-        // There is nothing for it to have types of.
+        // A deletion has no types.
         spec.shift_remove("types");
     } else if !spec.contains_key("types") {
         let types = match (spec.contains_key("ingress"), spec.contains_key("egress")) {
@@ -99,7 +100,8 @@ fn pool(spec: &mut Fields) {
     fill(spec, defaults);
 }
 
-/// `setDefaults` of `clientv3/felixconfig.go`: the older of two parameters for the same thing decides, if it is there.
+/// Fills in the defaults like `setDefaults` of `clientv3/felixconfig.go`: the older of two
+/// equivalent parameters decides, if it is present.
 fn felix(spec: &mut Fields) {
     if let Some(enabled) = spec.get("bpfConnectTimeLoadBalancingEnabled").and_then(Value::as_bool) {
         let mode = if enabled { "Enabled" } else { "Disabled" };

@@ -1,8 +1,9 @@
-//! What workload endpoints are called (`libcalico-go/lib/names/workloadendpoint.go`).
+//! Names of workload endpoints (`libcalico-go/lib/names/workloadendpoint.go`).
 
 use serde_json::{Map, Value};
 
-/// A part of an endpoint's name that is empty, or begins or ends with a hyphen: it could not be told apart from others.
+/// Invalid part of an endpoint's name: it is empty, or begins or ends with a hyphen, so that the
+/// name would be ambiguous.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{part}` cannot be a part of the name of a workload endpoint")]
 #[non_exhaustive]
@@ -11,7 +12,7 @@ pub struct EndpointNameError {
     pub part: String,
 }
 
-/// The name of the endpoint of these: node, orchestrator, workload, interface.
+/// Returns the name of the endpoint with these parts: node, orchestrator, workload, interface.
 pub(crate) fn endpoint_name(parts: [&str; 4]) -> Result<String, EndpointNameError> {
     let mut name = String::new();
     for part in parts {
@@ -26,17 +27,17 @@ pub(crate) fn endpoint_name(parts: [&str; 4]) -> Result<String, EndpointNameErro
     Ok(name)
 }
 
-/// Why a workload endpoint cannot be called as it is. Displayed, it begins with the field.
+/// Error of a workload endpoint with the wrong name. Its text begins with the field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
-    /// Its name says something else than its `spec`.
+    /// The name does not match the `spec`.
     #[error("metadata.name: must be {must}, as node, workload and endpoint say")]
     Name {
-        /// What it must be called.
+        /// The required name.
         must: String,
     },
-    /// Its `spec` makes no name.
+    /// No name follows from the `spec`.
     #[error("{field}")]
     Part {
         /// The field, such as `spec.node`.
@@ -47,10 +48,10 @@ pub enum EndpointError {
     },
 }
 
-/// Whether an endpoint is called as its `spec` demands.
+/// Checks that the name of an endpoint follows from its `spec`.
 ///
 /// # Errors
-/// The field, and what is wrong with it.
+/// The field with its error.
 pub fn check_endpoint(name: &str, spec: &Map<String, Value>) -> Result<(), EndpointError> {
     let text = |field: &str| spec.get(field).and_then(Value::as_str).unwrap_or_default();
     let orchestrator = text("orchestrator");

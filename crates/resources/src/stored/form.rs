@@ -1,8 +1,8 @@
-//! The one form of what can be written in several ways: that in which the original's types write it
+//! Canonical form of fields with several notations: the one that Calico's types write
 //! (`api/pkg/apis/projectcalico/v3`, `libcalico-go/lib/apis/internalapi`).
 //!
-//! What is null or empty is left out, unless the original tells it from what is absent; numbers, ports and durations are
-//! written in one way.
+//! Null and empty fields are left out, unless Calico distinguishes them from absent ones. Numbers,
+//! ports and durations have one notation.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,8 @@ use super::ResourceKind;
 use crate::duration;
 use crate::v3::{is_duration_of_felix, parse_as_number};
 
-/// Texts that are kept if they are empty, because the original has pointers to them, or always writes them.
+/// Texts that are kept if they are empty, because Calico has pointers to them, or always writes
+/// them.
 const EMPTY_TEXTS: [&str; 10] = [
     "bpfLogLevel",
     "debugHost",
@@ -23,7 +24,7 @@ const EMPTY_TEXTS: [&str; 10] = [
     "prometheusMetricsCertFile",
     "prometheusMetricsKeyFile",
 ];
-/// Lists that mean something else if they are empty than if they are absent.
+/// Lists for which empty and absent have different meanings.
 const EMPTY_LISTS: [&str; 7] = [
     "bpfDSROptoutCIDRs",
     "bpfExcludeCIDRsFromNAT",
@@ -36,10 +37,10 @@ const EMPTY_LISTS: [&str; 7] = [
 /// Mappings of text to text.
 const TEXT_MAPS: [&str; 6] =
     ["annotations", "bpfLogFilters", "environmentVars", "labels", "labelsToApply", "matchLabels"];
-/// Flags that are false if they are absent, as opposed to those whose default is somebody else's matter.
+/// Flags that are left out if they are false. Other flags may have another default, and stay.
 const PLAIN_FLAGS: [&str; 7] =
     ["applyOnForward", "disableBGPExport", "disabled", "doNotTrack", "keepOriginalNextHop", "natOutgoing", "preDNAT"];
-/// Numbers that are 0 if they are absent.
+/// Numbers that are left out if they are 0.
 const PLAIN_NUMBERS: [&str; 4] = ["blockSize", "ipCooldownSeconds", "listenPort", "maxBlocksPerHost"];
 /// Durations, besides those of `FelixConfiguration`.
 const DURATIONS: [&str; 7] = [
@@ -52,7 +53,7 @@ const DURATIONS: [&str; 7] = [
     "timeout",
 ];
 
-/// Brings the fields of a mapping into their form; `of` is the name of the mapping.
+/// Brings the fields of a mapping into canonical form; `of` is the name of the mapping.
 pub(super) fn normalize(kind: ResourceKind, of: &str, fields: &mut Map<String, Value>) {
     fields.retain(|name, value| {
         normalize_field(kind, name, value);
@@ -86,11 +87,11 @@ fn normalize_field(kind: ResourceKind, name: &str, value: &mut Value) {
     }
 }
 
-/// What a text stands for that is not only text.
+/// Returns the canonical form of a text with a type, such as a port or a duration.
 fn normalize_text(kind: ResourceKind, name: &str, text: &str) -> Option<Value> {
     let is_kubernetes = kind == ResourceKind::StagedKubernetesNetworkPolicy;
     match name {
-        // Those of the failsafe ports are only text.
+        // The protocols of failsafe ports are plain text.
         "protocol" | "notProtocol" if !is_kubernetes && kind != ResourceKind::FelixConfiguration => {
             text.parse::<u8>().ok().map(Value::from)
         }

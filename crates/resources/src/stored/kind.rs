@@ -1,4 +1,4 @@
-//! The kinds of resources that a datastore keeps.
+//! Kinds of resources in a datastore.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,9 +6,10 @@ use std::str::FromStr;
 use crate::object::Kind;
 use crate::spelling::is_meant;
 
-/// A kind of resource that is kept in a datastore: those of `projectcalico.org/v3` that etcd has
-/// (`libcalico-go/lib/backend/model/resource.go`), which the model is made from or only other components read; and policies of
-/// Kubernetes, which are kept where Kubernetes is the datastore and are called as the original calls them.
+/// Kind of resource in a datastore: the kinds of `projectcalico.org/v3` that etcd stores
+/// (`libcalico-go/lib/backend/model/resource.go`), for the model or for other components alone; and
+/// policies of Kubernetes, which exist only if Kubernetes is the datastore, with Calico's names for
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names are those of the resources")]
 pub enum ResourceKind {
@@ -43,15 +44,15 @@ pub enum ResourceKind {
     KubernetesNetworkPolicy,
 }
 
-/// What is known of a kind.
 struct Row {
     kind: ResourceKind,
     name: &'static str,
     plural: &'static str,
     namespaced: bool,
-    /// What calicoctl accepts besides the name and the plural (`calicoctl/calicoctl/resourcemgr`).
+    /// Names that calicoctl accepts besides the name and the plural
+    /// (`calicoctl/calicoctl/resourcemgr`).
     short: &'static [&'static str],
-    /// The kind of a manifest, if it is understood here.
+    /// The corresponding kind of a manifest, if it is supported.
     understood: Option<Kind>,
 }
 
@@ -101,29 +102,29 @@ static ROWS: [Row; 29] = rows![
 ];
 
 impl ResourceKind {
-    /// Every kind that etcd keeps, in the order of names.
+    /// Returns every kind that etcd stores, sorted by name.
     pub fn all() -> impl Iterator<Item = Self> {
         ROWS.iter().map(|row| row.kind).filter(|kind| !kind.is_of_kubernetes())
     }
 
-    /// The kind of Calico with this name, as written in `kind`.
+    /// Returns the kind of Calico with this name, as in the field `kind`.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::all().find(|kind| kind.as_str() == name)
     }
 
-    /// Every kind of Kubernetes' own.
+    /// Returns every kind of Kubernetes.
     pub fn of_kubernetes() -> impl Iterator<Item = Self> {
         ROWS.iter().map(|row| row.kind).filter(|kind| kind.is_of_kubernetes())
     }
 
-    /// Whether it is a kind of Kubernetes, whose objects are kept by Kubernetes alone.
+    /// Reports whether it is a kind of Kubernetes, whose objects only Kubernetes stores.
     #[must_use]
     pub fn is_of_kubernetes(self) -> bool {
         self.of_api().is_some()
     }
 
-    /// The kind of a manifest, and its API, of a kind of Kubernetes.
+    /// Returns the manifest kind and the API of a kind of Kubernetes.
     fn of_api(self) -> Option<(Kind, &'static str)> {
         match self {
             Self::KubernetesAdminNetworkPolicy => Some((Kind::AdminNetworkPolicy, "policy.networking.k8s.io/v1alpha1")),
@@ -138,27 +139,27 @@ impl ResourceKind {
         }
     }
 
-    /// What objects of this kind have as their `apiVersion`, as people write them.
+    /// Returns the `apiVersion` of objects of this kind in their user-visible form.
     #[must_use]
     pub fn api_version(self) -> &'static str {
         self.of_api().map_or(super::API_VERSION, |(_, api_version)| api_version)
     }
 
-    /// What objects of this kind have as their `kind`.
+    /// Returns the `kind` of objects of this kind in their user-visible form.
     #[must_use]
     pub fn written(self) -> &'static str {
         self.of_api().map_or(self.as_str(), |(kind, _)| kind.as_str())
     }
 
-    /// The kind that Kubernetes keeps objects of a manifest's kind as, if it is the datastore; `None` for kinds that are not
-    /// written by way of here.
+    /// Returns the stored kind for a manifest kind if Kubernetes is the datastore; `None` for kinds
+    /// that are not written through this crate.
     #[must_use]
     pub fn in_kubernetes(kind: Kind) -> Option<Self> {
         let own = || Self::of_kubernetes().find(|own| own.of_api().is_some_and(|(its, _)| its == kind));
         Self::of(kind).or_else(own)
     }
 
-    /// The kind with this plural, as it stands in paths.
+    /// Returns the kind with this plural, as in paths.
     #[must_use]
     pub fn from_plural(plural: &str) -> Option<Self> {
         ROWS.iter().find(|row| row.plural == plural).map(|row| row.kind)
@@ -170,30 +171,31 @@ impl ResourceKind {
         &ROWS[self as usize]
     }
 
-    /// The name; of Calico's kinds as written in `kind`, see [`ResourceKind::written`].
+    /// Returns the name. For Calico's kinds it is the `kind` field; see [`ResourceKind::written`].
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.row().name
     }
 
-    /// What calicoctl takes besides name and plural; of kinds of Kubernetes, their short names.
+    /// Returns the names that calicoctl accepts besides name and plural; for kinds of Kubernetes,
+    /// their short names.
     #[must_use]
     pub fn short_names(self) -> &'static [&'static str] {
         self.row().short
     }
 
-    /// The name as kubectl prints it: in small letters, with the group of the API.
+    /// Returns the name as kubectl prints it: in lower case, with the API group.
     #[must_use]
     pub fn qualified(self) -> String {
         format!("{}.{}", self.written().to_ascii_lowercase(), self.group())
     }
 
-    /// The group of the API.
+    /// Returns the API group.
     fn group(self) -> &'static str {
         self.api_version().split('/').next().unwrap_or_default()
     }
 
-    /// Whether a word is the name of the kind in its API, or the plural of that.
+    /// Reports whether a word is the name of the kind in its API, or the plural of that name.
     fn is_written(self, lower: &str) -> bool {
         let written = self.written().to_ascii_lowercase();
         let plural = match written.strip_suffix('y') {
@@ -203,25 +205,26 @@ impl ResourceKind {
         lower == written || lower == plural
     }
 
-    /// The plural as it stands in paths.
+    /// Returns the plural as in paths.
     #[must_use]
     pub fn plural(self) -> &'static str {
         self.row().plural
     }
 
-    /// Whether resources of this kind belong to a namespace.
+    /// Reports whether resources of this kind are namespaced.
     #[must_use]
     pub fn is_namespaced(self) -> bool {
         self.row().namespaced
     }
 
-    /// The kind of a manifest; `None` if it means nothing to the model.
+    /// Returns the corresponding manifest kind; `None` if it has no meaning for the model.
     #[must_use]
     pub fn understood(self) -> Option<Kind> {
         self.row().understood
     }
 
-    /// The kind of a manifest that any syncer reads it as, though it may mean nothing to the model.
+    /// Returns the manifest kind as which any syncer reads it, with or without a meaning for the
+    /// model.
     #[must_use]
     pub fn read_as(self) -> Option<Kind> {
         match self {
@@ -231,20 +234,21 @@ impl ResourceKind {
         }
     }
 
-    /// The kind that a manifest's kind is kept as; `None` for kinds of other APIs than Calico's.
+    /// Returns the stored kind of a manifest kind; `None` for kinds of other APIs than Calico's.
     #[must_use]
     pub fn of(kind: Kind) -> Option<Self> {
         ROWS.iter().find(|row| row.understood == Some(kind)).map(|row| row.kind)
     }
 
-    /// Whether people write resources of this kind: those that calicoctl knows.
+    /// Reports whether users write resources of this kind: those that calicoctl knows.
     #[must_use]
     pub fn is_for_people(self) -> bool {
         !matches!(self, Self::BlockAffinity | Self::IpamConfig | Self::LiveMigration)
     }
 
-    /// Whether the name of such a policy is kept in an annotation besides its path, because releases up to 3.29 put
-    /// the tier before it (`defaultPolicyName` of `libcalico-go/lib/backend/etcdv3/etcdv3.go`).
+    /// Reports whether the name of such a policy is kept in an annotation besides its path, because
+    /// releases up to 3.29 put the tier before it (`defaultPolicyName` of
+    /// `libcalico-go/lib/backend/etcdv3/etcdv3.go`).
     #[must_use]
     pub fn has_tier(self) -> bool {
         matches!(
@@ -268,7 +272,8 @@ impl fmt::Display for ResourceKind {
 #[error("`{0}` is not a kind of resource that the datastore keeps{near}", near = nearest(.0))]
 pub struct UnknownKind(pub String);
 
-/// Which kind may be meant. Words of two letters are near to too many.
+/// Returns a hint at the most similar kind. Words of two letters are left out, because they
+/// resemble too many.
 fn nearest(word: &str) -> String {
     let names = ROWS.iter().flat_map(|row| [row.name, row.plural].into_iter().chain(row.short.iter().copied()));
     let names: Vec<&str> = names.filter(|name| name.len() > 2).collect();
@@ -278,8 +283,9 @@ fn nearest(word: &str) -> String {
 impl FromStr for ResourceKind {
     type Err = UnknownKind;
 
-    /// Reads what people write on a command line: the name in any case, the plural, or one of calicoctl's short names; or, as
-    /// kubectl has it, the name or plural and the group of the API, such as `networkpolicies.networking.k8s.io`.
+    /// Reads a kind from a command line: the name in any case, the plural, or one of calicoctl's
+    /// short names; or, as in kubectl, the name or plural with the API group, such as
+    /// `networkpolicies.networking.k8s.io`.
     fn from_str(word: &str) -> Result<Self, UnknownKind> {
         let lower = word.to_ascii_lowercase();
         let unknown = || UnknownKind(word.to_owned());

@@ -1,5 +1,5 @@
-//! How a resource is kept in etcd: its path, what is filled in when it is written, and what it looks like when it is read
-//! again.
+//! Form of a resource in etcd: its path, its defaults at the time of writing, and its form for
+//! readers.
 //!
 //! ```
 //! use serde_json::json;
@@ -40,12 +40,13 @@ pub use kind::{ResourceKind, UnknownKind};
 pub use object::{from_stored, key_in_kubernetes, key_of, labelled, revision_of, strip_metadata, to_stored};
 pub use part::ObjectError;
 
-/// The `apiVersion` of everything that is kept.
+/// `apiVersion` of all stored resources of Calico.
 pub const API_VERSION: &str = "projectcalico.org/v3";
-/// What the paths of all resources begin with.
+/// Prefix of the paths of all resources.
 pub const PREFIX: &str = "/calico/resources/v3/projectcalico.org/";
 
-/// When a resource was last written: the datastore's count of changes. Written as `metadata.resourceVersion`.
+/// Revision of the datastore at the last write of a resource; `metadata.resourceVersion` in its
+/// text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Revision(pub i64);
 
@@ -63,8 +64,9 @@ impl FromStr for Revision {
     }
 }
 
-/// Which resource: kind, namespace and name, all of them good for a path. Whether they are names that the API accepts is
-/// for who reads the resource: what is in the datastore under an odd name can be seen, and deleted.
+/// Identity of a resource: kind, namespace and name, each valid as a path segment. Whether the API
+/// accepts the names is left to the readers: a resource with an odd name in the datastore can be
+/// shown and deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceKey {
     kind: ResourceKind,
@@ -72,7 +74,7 @@ pub struct ResourceKey {
     name: String,
 }
 
-/// Why something is not the key of a resource.
+/// Error of parts that are not the key of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
@@ -81,7 +83,7 @@ pub enum KeyError {
     Name {
         /// The kind.
         kind: ResourceKind,
-        /// What stands there instead of a name.
+        /// The invalid name.
         name: String,
     },
     /// The namespace is missing, or cannot be part of a path.
@@ -91,10 +93,10 @@ pub enum KeyError {
         kind: ResourceKind,
         /// The name.
         name: String,
-        /// What stands there instead of a namespace.
+        /// The invalid namespace.
         namespace: String,
     },
-    /// A namespace is given to a kind that belongs to none.
+    /// A namespace is given for a cluster-scoped kind.
     #[error("{kind}/{name}: belongs to no namespace, but `{namespace}` is given")]
     NotNamespaced {
         /// The kind.
@@ -106,7 +108,7 @@ pub enum KeyError {
     },
 }
 
-/// Names that are made of other names can be longer than those.
+/// Length limit of a name. Names composed of other names can be longer than those.
 const MAX_NAME: usize = 1024;
 
 fn is_segment(text: &str) -> bool {
@@ -114,10 +116,10 @@ fn is_segment(text: &str) -> bool {
 }
 
 impl ResourceKey {
-    /// A key. The namespace is empty for kinds that belong to none.
+    /// Returns a key. The namespace is empty for cluster-scoped kinds.
     ///
     /// # Errors
-    /// If the parts cannot be parts of a path, or a namespace is missing or too many.
+    /// If a part cannot be a path segment, or a namespace is missing or superfluous.
     pub fn new(kind: ResourceKind, namespace: impl Into<String>, name: impl Into<String>) -> Result<Self, KeyError> {
         let (namespace, name) = (namespace.into(), name.into());
         if !is_segment(&name) {
@@ -132,7 +134,7 @@ impl ResourceKey {
         Ok(Self { kind, namespace, name })
     }
 
-    /// The key of this path; `None` if it is the path of something else.
+    /// Returns the key of this path; `None` if it is not the path of a resource.
     #[must_use]
     pub fn from_path(path: &str) -> Option<Self> {
         let (plural, rest) = path.strip_prefix(PREFIX)?.split_once('/')?;
@@ -141,25 +143,25 @@ impl ResourceKey {
         Self::new(kind, namespace, name).ok()
     }
 
-    /// The kind.
+    /// Returns the kind.
     #[must_use]
     pub fn kind(&self) -> ResourceKind {
         self.kind
     }
 
-    /// The namespace; empty for kinds that belong to none.
+    /// Returns the namespace; empty for cluster-scoped kinds.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where the resource is kept.
+    /// Returns the path of the resource.
     #[must_use]
     pub fn path(&self) -> String {
         format!("{}{}", prefix_of(self.kind, Some(&self.namespace).filter(|ns| !ns.is_empty())), self.name)
@@ -167,7 +169,7 @@ impl ResourceKey {
 }
 
 impl fmt::Display for ResourceKey {
-    /// `Kind/namespace/name`, or `Kind/name` for a resource of the whole cluster.
+    /// Writes `Kind/namespace/name`, or `Kind/name` for a cluster-scoped resource.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/", self.kind)?;
         if !self.namespace.is_empty() {
@@ -177,7 +179,7 @@ impl fmt::Display for ResourceKey {
     }
 }
 
-/// What the paths of all resources of a kind begin with, or of those in one namespace.
+/// Returns the prefix of the paths of all resources of a kind, or of those in one namespace.
 #[must_use]
 pub fn prefix_of(kind: ResourceKind, namespace: Option<impl AsRef<str>>) -> String {
     let plural = kind.plural();

@@ -1,4 +1,4 @@
-//! Resources as objects in JSON, on their way into the datastore and out of it.
+//! Conversion of JSON objects to and from their stored form.
 
 use serde_json::{Map, Value, json};
 
@@ -17,10 +17,11 @@ fn text<'v>(of: &'v Value, name: &str, field: &'static str) -> Result<&'v str, O
     }
 }
 
-/// Which resource an object is. A kind that belongs to a namespace is taken to be in `namespace` where it does not say.
+/// Returns the key of an object. A namespaced object without a namespace belongs to `namespace`.
 ///
 /// # Errors
-/// [`ObjectError`] if kind, namespace and name cannot be made out, or the kind is of another API than Calico's.
+/// [`ObjectError`] if kind, namespace or name is missing or invalid, or the kind is not one of
+/// Calico's API.
 pub fn key_of(object: &Value, namespace: &str) -> Result<ResourceKey, ObjectError> {
     key_among(object, namespace, |api_version, kind| {
         let calico = matches!(api_version, API_VERSION | "crd.projectcalico.org/v1");
@@ -28,7 +29,7 @@ pub fn key_of(object: &Value, namespace: &str) -> Result<ResourceKey, ObjectErro
     })
 }
 
-/// The same where Kubernetes is the datastore, which keeps policies of its own, too.
+/// As [`key_of`], if Kubernetes is the datastore, which also stores its policies.
 ///
 /// # Errors
 /// As [`key_of`].
@@ -62,10 +63,10 @@ fn key_among(
     Ok(ResourceKey::new(kind, namespace, text(metadata, "name", "metadata.name")?)?)
 }
 
-/// The version of the resource that an object is based on; `None` if it does not say.
+/// Returns the version of the resource on which an object is based; `None` if it has none.
 ///
 /// # Errors
-/// [`ObjectError::Revision`] if it says something else.
+/// [`ObjectError::Revision`] if the version is invalid.
 pub fn revision_of(object: &Value) -> Result<Option<Revision>, ObjectError> {
     let metadata = object.get("metadata").unwrap_or(&Value::Null);
     match text(metadata, "resourceVersion", "metadata.resourceVersion")? {
@@ -74,29 +75,30 @@ pub fn revision_of(object: &Value) -> Result<Option<Revision>, ObjectError> {
     }
 }
 
-/// Leaves of the metadata of an object that is to be created only what people may choose: everything else is given by
-/// the datastore (`prepareMetadataForCreate` of `calicoctl/calicoctl/resourcemgr`).
+/// Removes from the metadata of a new object all fields except those that users may choose; the
+/// datastore sets the others (`prepareMetadataForCreate` of `calicoctl/calicoctl/resourcemgr`).
 pub fn strip_metadata(object: &mut Value) {
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         metadata.retain(|name, _| matches!(name.as_str(), "name" | "namespace" | "labels" | "annotations"));
     }
 }
 
-/// Makes of an object what is kept of it under this key:
+/// Converts an object to its stored form under this key:
 ///
-/// * `apiVersion`, `kind`, name and namespace are those of the key; what only a reader is told is left out;
-/// * what can be written in several ways is put into the form in which the original writes it, and what is null or empty
-///   is left out;
-/// * the original's defaults are filled in (`defaults.rs`);
-/// * the name of a policy is also put where older releases look for it.
+/// - `apiVersion`, `kind`, name and namespace are those of the key; fields for readers alone are
+///   removed.
+/// - Fields with several notations get the one that Calico writes; null and empty fields are
+///   removed.
+/// - Calico's defaults are filled in (`defaults.rs`).
+/// - The name of a policy is also put where older releases look for it.
 ///
-/// Everything else stays as it is, known or not.
+/// All other fields stay unchanged, known or not.
 ///
 /// # Errors
-/// [`ObjectError::Shape`] if a part is not what it must be.
+/// [`ObjectError::Shape`] if a part has the wrong type.
 pub fn to_stored(key: &ResourceKey, object: &mut Value) -> Result<(), ObjectError> {
     let object = object.as_object_mut().ok_or_else(|| shape("object", A_MAPPING))?;
-    // The order in which people and API servers write them.
+    // This is the field order of users and API servers.
     let mut whole = Map::new();
     whole.insert("apiVersion".into(), key.kind().api_version().into());
     whole.insert("kind".into(), key.kind().written().into());
@@ -123,7 +125,8 @@ pub fn to_stored(key: &ResourceKey, object: &mut Value) -> Result<(), ObjectErro
         let stored_name = json!({"name": key.name()}).to_string();
         part(metadata, "annotations", "metadata.annotations")?.insert(METADATA_ANNOTATION.into(), stored_name.into());
     }
-    // Those that only other components write are theirs in every detail, and the API server knows its own.
+    // Objects of other components stay unchanged in every detail, and the API server normalizes its
+    // kinds itself.
     if key.kind().is_for_people() && !key.kind().is_of_kubernetes() {
         object.retain(|_, value| !value.is_null());
         form::normalize(key.kind(), "spec", part(object, "spec", "spec")?);
@@ -135,11 +138,11 @@ pub fn to_stored(key: &ResourceKey, object: &mut Value) -> Result<(), ObjectErro
     Ok(())
 }
 
-/// Makes of what is kept under a key what a reader is told: with its version, and with the name that a policy has for
-/// people.
+/// Converts a stored object to the form for readers: with its version, and with the user-visible
+/// name of a policy.
 ///
 /// # Errors
-/// [`ObjectError`] if it is no resource of this kind.
+/// [`ObjectError`] if it is not a resource of this kind.
 pub fn from_stored(key: &ResourceKey, mut object: Value, revision: Revision) -> Result<Value, ObjectError> {
     let whole = object.as_object_mut().ok_or_else(|| shape("object", A_MAPPING))?;
     let metadata = part(whole, "metadata", "metadata")?;
@@ -158,8 +161,8 @@ pub fn from_stored(key: &ResourceKey, mut object: Value, revision: Revision) -> 
     Ok(object)
 }
 
-/// The name that a policy goes by. That of the path finds it again, so it is left as it is unless the annotation knows
-/// better.
+/// Returns the user-visible name of a policy: that in the annotation, or else that of the path,
+/// which leads back to the policy.
 fn policy_name(key: &ResourceKey, metadata: &Map<String, Value>) -> String {
     let annotation = metadata.get("annotations").and_then(|annotations| annotations.get(METADATA_ANNOTATION));
     let stored: Option<Value> = annotation.and_then(Value::as_str).and_then(|text| serde_json::from_str(text).ok());
@@ -169,8 +172,8 @@ fn policy_name(key: &ResourceKey, metadata: &Map<String, Value>) -> String {
     }
 }
 
-/// Adds the label of the default tier to a policy that was written before policies had the label, as the original does
-/// for readers (`defaultTierLabelIfMissing`).
+/// Adds the label of the default tier to a policy from before the introduction of the label, as
+/// Calico does for readers (`defaultTierLabelIfMissing`).
 pub fn labelled(kind: ResourceKind, object: &mut Value) {
     if !kind.has_tier() {
         return;

@@ -7,19 +7,19 @@ use super::KeyError;
 pub(super) const TIER_LABEL: &str = "projectcalico.org/tier";
 pub(super) const A_MAPPING: &str = "a mapping";
 
-/// Why an object is no resource that can be kept, or is none that was kept.
+/// Error of an object that cannot be stored as a resource, or was not stored as one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectError {
-    /// A part of it is something else than it must be.
+    /// A part has the wrong type.
     #[error("{field}: must be {expected}")]
     Shape {
-        /// The part; `object` for all of it.
+        /// The part; `object` for the whole object.
         field: &'static str,
-        /// The required form.
+        /// The required type.
         expected: &'static str,
     },
-    /// Its kind is none that is kept.
+    /// Its kind is not stored in this datastore.
     #[error("kind: {kind} of {api_version} is not kept in this datastore")]
     Kind {
         /// The `apiVersion`.
@@ -30,7 +30,7 @@ pub enum ObjectError {
     /// It cannot be identified.
     #[error("metadata")]
     Key(#[from] KeyError),
-    /// The version is no number.
+    /// The version is not a number.
     #[error("metadata.resourceVersion: `{0}` is not a version of this datastore")]
     Revision(String),
 }
@@ -39,7 +39,7 @@ pub(super) fn shape(field: &'static str, expected: &'static str) -> ObjectError 
     ObjectError::Shape { field, expected }
 }
 
-/// The field `name` as a mapping, made if it is missing.
+/// Returns the field `name` as a mapping; creates it if it is missing.
 pub(super) fn part<'v>(
     of: &'v mut Map<String, Value>,
     name: &str,

@@ -27,7 +27,7 @@ fn rows_are_in_the_order_of_the_enum() {
     assert_eq!(ResourceKind::of(Kind::KubernetesNetworkPolicy), None);
 }
 
-/// As the original calls them (`libcalico-go/lib/backend/model/resource.go`).
+/// The names are Calico's (`libcalico-go/lib/backend/model/resource.go`).
 #[test]
 fn kinds_of_kubernetes_are_kept_by_kubernetes_alone() {
     let kinds: Vec<ResourceKind> = ResourceKind::of_kubernetes().collect();
@@ -171,7 +171,7 @@ fn policies_get_types_and_a_label() {
             "spec": {"tier": "platform", "unknown": {"x": [1]}, "types": ["Ingress"]},
         })
     );
-    // Staged Kubernetes policies have neither.
+    // Staged Kubernetes policies have neither the label nor the annotation.
     let policy = stored(ResourceKind::StagedKubernetesNetworkPolicy, "shop", &json!({}));
     assert_eq!(policy["metadata"].get("labels"), None);
 }

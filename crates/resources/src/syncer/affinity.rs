@@ -1,4 +1,4 @@
-//! Which node has which block of addresses (`libcalico-go/lib/backend/model/block_affinity.go`).
+//! Affinities of nodes to IPAM blocks (`libcalico-go/lib/backend/model/block_affinity.go`).
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use crate::object::{Kind, Object, ObjectId, Outcome, Resource};
 use crate::tree::{Cursor, Map, Sink, parse_json};
 use crate::{Position, scalar};
 
-/// What the paths of all affinities of nodes begin with, in etcd.
+/// Prefix of the paths of all affinities of nodes in etcd.
 pub const AFFINITIES: &str = "/calico/ipam/v2/host/";
 
-/// The affinity of this path: etcd keeps affinities beside the resources of `projectcalico.org/v3`. `None` if it is another
-/// path.
+/// Returns the identity of the affinity at a path; `None` for other paths. etcd stores affinities
+/// beside the resources of `projectcalico.org/v3`.
 #[must_use]
 pub fn affinity_id(path: &str) -> Option<ObjectId> {
     let name = path.strip_prefix(AFFINITIES)?;
@@ -33,7 +33,8 @@ fn value_of(state: &str, deleted: bool) -> Json {
     json!({"state": state, "deleted": deleted})
 }
 
-/// Reads an affinity as etcd keeps it under its path; without a value it is one of a release that had none.
+/// Reads an affinity from its text at this path in etcd. An empty text comes from a release without
+/// values.
 #[must_use]
 pub fn read_affinity(path: &str, text: &str) -> Resource {
     let mut sink = Sink::default();
@@ -65,8 +66,8 @@ fn state<'n>(map: Map<'n, '_>, sink: &mut Sink) -> &'n str {
     state
 }
 
-/// The path and the value of an affinity of the API server; `None` within if it is being deleted
-/// (`libcalico-go/lib/backend/k8s/resources/ipam_affinity_v1.go`).
+/// Returns the path and the value of an affinity of the API server; the inner `None` means that it
+/// is being deleted (`libcalico-go/lib/backend/k8s/resources/ipam_affinity_v1.go`).
 pub(super) fn block_affinity(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Option<(String, Json)>> {
     let spec = object.required_spec(sink)?;
     spec.known(&["state", "node", "type", "cidr", "deleted"], sink);
@@ -83,7 +84,7 @@ pub(super) fn block_affinity(object: &Object<'_, '_>, sink: &mut Sink) -> Option
         }
     };
     let state = state(spec, sink);
-    // Text in `crd.projectcalico.org/v1`.
+    // The field is a string in `crd.projectcalico.org/v1`.
     let deleted = spec.field("deleted").is_some_and(|field| match scalar::plain_text(field, sink).as_deref() {
         Some("true" | "1" | "t" | "T" | "TRUE" | "True") => true,
         Some("" | "false" | "0" | "f" | "F" | "FALSE" | "False") | None => false,

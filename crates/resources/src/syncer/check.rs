@@ -1,5 +1,5 @@
-//! What the original checks of resources before it hands them on, by the tags of their types
-//! (`api/pkg/apis/projectcalico/v3`) and `libcalico-go/lib/validator/v3`.
+//! Checks of resources that Calico makes before it passes them on: by the tags of its types
+//! (`api/pkg/apis/projectcalico/v3`) and by `libcalico-go/lib/validator/v3`.
 
 use tortie_model::Family;
 
@@ -8,7 +8,7 @@ use crate::scalar;
 use crate::tree::{Cursor, Map, Sink};
 use crate::v3;
 
-/// Reports what is wrong with a resource that Felix's readers do not look at, or not at all of it.
+/// Reports the problems of a resource that the readers for Felix ignore or read only in part.
 pub(super) fn resource(object: &Object<'_, '_>, sink: &mut Sink) {
     match object.id.kind {
         Kind::BgpFilter => bgp_filter(object, sink),
@@ -43,7 +43,7 @@ fn node_status(object: &Object<'_, '_>, sink: &mut Sink) {
             class.error(sink, format!("`{text}` is none of Agent, BGP, Routes"));
         }
         if seen.contains(&text) {
-            class.error(sink, format!("`{text}` is there twice"));
+            class.error(sink, format!("`{text}` is given twice"));
         }
         seen.push(text);
         Some(())
@@ -152,7 +152,7 @@ fn priority(field: &Cursor<'_, '_>, sink: &mut Sink) {
     field.int::<u32>(1, 2_147_483_646, sink);
 }
 
-/// Nothing, or one of these words.
+/// Checks that a field is empty or one of these words.
 fn one_of(map: Map<'_, '_>, name: &str, words: &[&str], sink: &mut Sink) {
     if let Some(field) = map.field(name)
         && let Some(text) = field.text(sink)

@@ -1,14 +1,15 @@
-//! The metadata of resources as the original's readers get them
-//! (`ConvertK8sResourceToCalicoResource` of `libcalico-go/lib/backend/k8s/resources/resources.go`).
+//! Metadata of resources in the form for Calico's readers (`ConvertK8sResourceToCalicoResource` of
+//! `libcalico-go/lib/backend/k8s/resources/resources.go`).
 
 use serde_json::{Map as JsonMap, Value as Json};
 
 use crate::object::{Object, STORED_METADATA};
 use crate::tree::Sink;
 
-/// The group and version whose objects keep their metadata in an annotation, and have other UIDs than their readers know.
+/// Group and version whose objects have their metadata in an annotation, and other UIDs than their
+/// readers know.
 const STORED_API: &str = "crd.projectcalico.org/v1";
-/// What is of no use to readers, or told by other means.
+/// Fields that are useless to readers, or sent separately.
 const LEFT_OUT: [&str; 5] = ["resourceVersion", "managedFields", "selfLink", "labels", "annotations"];
 
 fn written(object: &Object<'_, '_>) -> JsonMap<String, Json> {
@@ -18,13 +19,13 @@ fn written(object: &Object<'_, '_>) -> JsonMap<String, Json> {
     }
 }
 
-/// The version that the text tells.
+/// Returns the version in the text.
 pub(super) fn resource_version(object: &Object<'_, '_>, sink: &mut Sink) -> String {
     let metadata = object.map.field("metadata").and_then(|metadata| metadata.map(sink));
     metadata.map_or("", |metadata| metadata.text_or_empty("resourceVersion", sink)).to_owned()
 }
 
-/// The metadata, but for what tells only of when the object was written.
+/// Returns the metadata without the fields that change with each write.
 pub(super) fn metadata(object: &Object<'_, '_>, sink: &mut Sink) -> Option<JsonMap<String, Json>> {
     let written = written(object);
     let is_stored = object.map.text("apiVersion", &mut Sink::default()) == Some(STORED_API);
@@ -61,7 +62,7 @@ pub(super) fn metadata(object: &Object<'_, '_>, sink: &mut Sink) -> Option<JsonM
     Some(metadata)
 }
 
-/// The metadata that an annotation keeps. That it can be read was found out before.
+/// Returns the metadata in the annotation, which has been checked before.
 fn kept(object: &Object<'_, '_>) -> Option<JsonMap<String, Json>> {
     let quiet = &mut Sink::default();
     let metadata = object.map.field("metadata")?.map(quiet)?;
@@ -81,7 +82,7 @@ fn convert_owner(object: &Object<'_, '_>, owner: &mut Json, sink: &mut Sink) -> 
     Some(())
 }
 
-/// The UID that readers know an object by, if this is the API server's.
+/// Returns the UID by which readers know an object, from the API server's UID.
 fn converted(object: &Object<'_, '_>, uid: &Json, sink: &mut Sink) -> Option<Json> {
     let found = uid.as_str().and_then(convert_uid);
     if found.is_none() {
@@ -90,15 +91,15 @@ fn converted(object: &Object<'_, '_>, uid: &Json, sink: &mut Sink) -> Option<Jso
     found.map(Json::from)
 }
 
-/// The bits of each byte the other way round, but for the version and the variant (`ConvertUID` of
-/// `libcalico-go/lib/backend/k8s/conversion/conversion.go`). Twice gives back the same.
+/// Reverses the bits of each byte except version and variant (`ConvertUID` of
+/// `libcalico-go/lib/backend/k8s/conversion/conversion.go`). A second conversion restores the UID.
 pub(crate) fn convert_uid(uid: &str) -> Option<String> {
     let groups: Vec<&str> = uid.split('-').collect();
     if !groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12]) {
         return None;
     }
     let digits = groups.concat();
-    // A sign is no digit.
+    // A sign is not a digit.
     if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
@@ -122,7 +123,8 @@ mod tests {
     #[test]
     fn uids_are_converted_there_and_back() {
         let uid = "30316465-6365-4463-ad63-3564622d3638";
-        // What the original's `TestConvertUID` has is that twice is the same; the bytes are those of its reversal.
+        // Calico's `TestConvertUID` asserts that a second conversion restores the UID; the bytes
+        // are those of the reversal.
         let converted = convert_uid(uid).unwrap();
         assert_eq!(converted, "0c8c26a6-c6a6-44c6-adc6-ac2646b46c1c");
         assert_eq!(convert_uid(&converted).as_deref(), Some(uid));

@@ -1,9 +1,9 @@
-//! What Typha's syncers for others than Felix give to their clients
-//! (`libcalico-go/lib/backend/syncersv1/{bgpsyncer,tunnelipsyncer,nodestatussyncer}`): resources of `projectcalico.org/v3`
-//! whole, pools and affinities of blocks in the form in which etcd has them.
+//! Updates of Typha's syncers for clients other than Felix
+//! (`libcalico-go/lib/backend/syncersv1/{bgpsyncer,tunnelipsyncer,nodestatussyncer}`): complete
+//! resources of `projectcalico.org/v3`, and pools and block affinities in the form of etcd.
 //!
-//! An object that Felix could not use is of no use to them either. Beyond that an object is judged as the original does
-//! before it hands it on.
+//! An object that Felix cannot use is invalid for these clients as well. Beyond that, objects are
+//! validated as in Calico.
 
 mod affinity;
 mod check;
@@ -24,7 +24,7 @@ pub use crate::object::{SyncerType, UnknownSyncer};
 pub use affinity::{AFFINITIES, affinity_id, read_affinity};
 pub(crate) use metadata::convert_uid;
 
-/// What a resource is for the clients of such a syncer.
+/// Converts a resource for the clients of such a syncer.
 pub(crate) fn contributions(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     let for_felix = judged(object, labels, sink)?;
     let (path, value) = match object.id.kind {
@@ -51,7 +51,7 @@ pub(crate) fn contributions(object: &Object<'_, '_>, labels: &mut Interner, sink
     Some(vec![Update::SyncerObject(path.into(), Some(value.into()))])
 }
 
-/// What Felix makes of an object. Its warnings are for who reads for Felix.
+/// Converts an object as for Felix, without warnings: the reader for Felix reports them.
 fn judged(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     let mut own = sink.apart();
     let contributions = felix::contributions(object, labels, &mut own);
@@ -60,12 +60,12 @@ fn judged(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Op
     contributions.filter(|_| !sink.has_errors())
 }
 
-/// A name that was checked has nothing that would have to be escaped.
+/// Returns the path of a resource. Its name was checked, so it needs no escapes.
 fn resource_path(plural: &str, object: &Object<'_, '_>) -> String {
     format!("/calico/resources/v3/projectcalico.org/{plural}/{}", object.id.name)
 }
 
-/// A resource as it is written, but for what tells only of when it was.
+/// Returns a resource as written, without metadata that changes with each write.
 fn resource(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Json> {
     let part = |name| object.map.field(name).map(|part| Json::from(part.content()));
     let mut value = JsonMap::new();
@@ -80,7 +80,7 @@ fn resource(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Json> {
 }
 
 impl Resource {
-    /// The same, of an object whose version its text does not tell.
+    /// Sets the version of an object whose text has none.
     #[must_use]
     pub fn with_version(mut self, version: i64) -> Self {
         if let Outcome::Valid(contributions) = &mut self.outcome {

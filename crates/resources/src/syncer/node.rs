@@ -1,4 +1,4 @@
-//! Calico's view of a node of Kubernetes (`libcalico-go/lib/backend/k8s/resources/node.go`).
+//! Calico's view of a Kubernetes node (`libcalico-go/lib/backend/k8s/resources/node.go`).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,17 +11,17 @@ use crate::object::{BlockSource, Object};
 use crate::tree::{Map, Sink};
 use crate::v3;
 
-/// The annotations in which Calico keeps what it knows of a node.
+/// Prefix of the annotations with Calico's data of a node.
 const CALICO: &str = "projectcalico.org/";
 
-/// What a valid annotation looks like.
+/// Form of a valid annotation.
 #[derive(Clone, Copy)]
 enum Form {
     /// An address or a network, which may have host bits.
     Cidr(Family),
-    /// An address or a network without.
+    /// An address or a network without host bits.
     Network(Family),
-    /// An Ethernet address.
+    /// A MAC address.
     Mac,
 }
 
@@ -37,7 +37,7 @@ impl Form {
     }
 }
 
-/// The node as a resource of `projectcalico.org/v3`.
+/// Converts the node to a resource of `projectcalico.org/v3`.
 pub(super) fn kubernetes_node(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Json> {
     let mut bgp = JsonMap::new();
     for (field, name, form) in [
@@ -83,12 +83,12 @@ pub(super) fn kubernetes_node(object: &Object<'_, '_>, sink: &mut Sink) -> Optio
     }))
 }
 
-/// The text of an annotation; empty if there is none.
+/// Returns the text of an annotation; empty if it is missing.
 fn raw<'n>(object: &Object<'n, '_>, name: &str) -> &'n str {
     object.meta.annotation(&format!("{CALICO}{name}")).unwrap_or_default()
 }
 
-/// The text of an annotation that is valid, or else nothing.
+/// Returns the text of a valid annotation; empty if it is missing or invalid.
 fn checked(object: &Object<'_, '_>, name: &str, form: Form, sink: &mut Sink) -> String {
     let text = raw(object, name);
     if text.is_empty() || form.has(text) {
@@ -134,15 +134,16 @@ fn status(object: &Object<'_, '_>, sink: &mut Sink) -> JsonMap<String, Json> {
     status
 }
 
-/// Fields that are empty are not there.
+/// Sets a field, unless it is empty.
 fn put(map: &mut JsonMap<String, Json>, name: &str, text: String) {
     if !text.is_empty() {
         map.insert(name.into(), text.into());
     }
 }
 
-/// The labels and annotations that Calico keeps in annotations, the former under those of Kubernetes. These are also told
-/// by themselves, so that who writes the node back can tell which are whose.
+/// Returns the labels and annotations that Calico keeps in annotations. Labels of Kubernetes
+/// override these labels. An annotation repeats the labels of Kubernetes, so that a writer of the
+/// node can tell them apart.
 fn metadata(object: &Object<'_, '_>, sink: &mut Sink) -> Json {
     let mut kept = |name: &str| -> BTreeMap<String, String> {
         let text = raw(object, name);
@@ -174,7 +175,7 @@ fn metadata(object: &Object<'_, '_>, sink: &mut Sink) -> Json {
     metadata.into()
 }
 
-/// The addresses by which BGP knows the node, and those that Kubernetes knows.
+/// Returns the BGP addresses of the node and its addresses in Kubernetes.
 fn addresses(object: &Object<'_, '_>, bgp: &JsonMap<String, Json>, sink: &mut Sink) -> Vec<Json> {
     let of_bgp = ["ipv4Address", "ipv6Address"].into_iter().filter_map(|name| bgp.get(name));
     let mut addresses: Vec<Json> = of_bgp.map(|address| json!({"address": address, "type": "CalicoNodeIP"})).collect();
@@ -189,7 +190,7 @@ fn addresses(object: &Object<'_, '_>, bgp: &JsonMap<String, Json>, sink: &mut Si
     addresses
 }
 
-/// What the node has found of its interfaces; addresses that are none are left out.
+/// Returns the interfaces that the node has found, without invalid addresses.
 fn interfaces(text: &str) -> Option<Json> {
     let found: Vec<JsonMap<String, Json>> = serde_json::from_str(text).ok()?;
     let interfaces: Vec<Json> = found

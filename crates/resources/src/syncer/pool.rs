@@ -1,5 +1,5 @@
-//! Pools in the form in which Felix and the BGP daemon read them
-//! (`IPPoolV3ToV1` of `libcalico-go/lib/backend/k8s/resources/ippool.go`).
+//! IP pools in the form for Felix and the BGP daemon (`IPPoolV3ToV1` of
+//! `libcalico-go/lib/backend/k8s/resources/ippool.go`).
 
 use serde_json::{Value as Json, json};
 use tortie_model::{EncapMode, Update};
@@ -8,7 +8,7 @@ use crate::object::{Contributions, Object};
 use crate::path;
 use crate::tree::Sink;
 
-/// The path and the value of a pool that has been read for Felix, which does not need all of it.
+/// Returns the path and the value of a pool. The reading for Felix does not cover all its fields.
 pub(super) fn ip_pool(object: &Object<'_, '_>, for_felix: &Contributions, sink: &mut Sink) -> Option<(String, Json)> {
     let [update @ Update::IpPool(_, Some(pool))] = &for_felix[..] else { return None };
     let spec = object.map.field("spec")?.map(sink)?;

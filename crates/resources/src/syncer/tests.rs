@@ -24,7 +24,7 @@ fn read(kind: Kind, object: &Json) -> (String, Json, String) {
     only(resource)
 }
 
-/// What is wrong with an object, which must not be told.
+/// Returns the problem of an object that must not be sent.
 fn problem(kind: Kind, object: &Json) -> String {
     let syncer = if kind == Kind::CalicoNodeStatus { SyncerType::NodeStatus } else { SyncerType::Bgp };
     let resource = resource(syncer, kind, object);
@@ -83,7 +83,8 @@ fn what_each_syncer_has() {
     );
 }
 
-/// Names, order and defaults of fields are those of `IPPool` in `libcalico-go/lib/backend/model/ippool.go`.
+/// Names, order and defaults of fields are those of `IPPool` in
+/// `libcalico-go/lib/backend/model/ippool.go`.
 #[test]
 fn pools_have_their_old_form_with_all_that_bgp_needs() {
     let spec = json!({
@@ -146,7 +147,8 @@ fn resources_are_whole_but_for_their_version() {
     }
 }
 
-/// `ConvertK8sResourceToCalicoResource`: the metadata in the annotation is the resource's, but for what the server knows.
+/// `ConvertK8sResourceToCalicoResource`: the metadata in the annotation is that of the resource,
+/// except fields of the server.
 #[test]
 fn metadata_that_an_annotation_keeps() {
     let kept = json!({
@@ -178,7 +180,7 @@ fn metadata_that_an_annotation_keeps() {
     assert_eq!(value["metadata"], metadata);
     object["metadata"]["uid"] = "seven".into();
     assert_eq!(problem(Kind::BgpFilter, &object), "metadata.uid: \"seven\" is not a UID");
-    // Of the other API the server's metadata is the resource's.
+    // In the other API, the server's metadata is that of the resource.
     object["apiVersion"] = "projectcalico.org/v3".into();
     object["metadata"]["annotations"] = json!({"k": "v"});
     let (_, value, _) = read(Kind::BgpFilter, &object);
@@ -265,7 +267,7 @@ fn labels_of_a_node_that_cannot_be_read_are_reported() {
     assert_eq!(value["metadata"]["labels"], json!({"zone": "z1", "a": "server"}));
 }
 
-/// Where nodes have networks for pods, tunnels have the first address of it.
+/// With pod networks, the tunnels of a node have the first address of its network.
 #[test]
 fn nodes_with_networks_for_pods() {
     let options = Options { syncer: SyncerType::Bgp, block_source: BlockSource::PodCidrs, ..Options::default() };
@@ -289,7 +291,7 @@ fn affinities_of_blocks() {
     let spec = |deleted: Json| json!({"cidr": "10.65.1.0/26", "node": "n1", "state": "confirmed", "type": "host", "deleted": deleted});
     let path = "/calico/ipam/v2/host/n1/ipv4/block/10.65.1.0-26";
     let value = json!({"state": "confirmed", "deleted": false});
-    // Text in one API, a truth value in the other.
+    // The field is a string in one API and a boolean in the other.
     for deleted in [json!("false"), json!(false), json!(""), Json::Null] {
         let object = calico("BlockAffinity", "n1-10-65-1-0-26", spec(deleted));
         assert_eq!(read(Kind::BlockAffinity, &object), (path.into(), value.clone(), String::new()));
@@ -373,11 +375,11 @@ fn requests_for_the_status_of_nodes() {
     object["status"] = json!({"lastUpdated": null, "agent": {"birdV4": {"state": "Ready"}}});
     let (path, value, _) = read(Kind::CalicoNodeStatus, &object);
     assert_eq!(path, "/calico/resources/v3/projectcalico.org/caliconodestatuses/s");
-    // Who reports compares generations and statuses.
+    // The reporter compares generations and statuses, so both are sent.
     assert_eq!(value, object);
     let bad = |spec| problem(Kind::CalicoNodeStatus, &calico("CalicoNodeStatus", "s", spec));
     assert_eq!(bad(spec(json!([]))), "spec.classes: is required");
-    assert_eq!(bad(spec(json!(["BGP", "BGP"]))), "spec.classes[1]: `BGP` is there twice");
+    assert_eq!(bad(spec(json!(["BGP", "BGP"]))), "spec.classes[1]: `BGP` is given twice");
     assert_eq!(bad(spec(json!(["Bird"]))), "spec.classes[0]: `Bird` is none of Agent, BGP, Routes");
     assert_eq!(bad(json!({"classes": ["BGP"], "updatePeriodSeconds": 10})), "spec.node: is required");
     assert_eq!(bad(json!({"node": "n", "classes": ["BGP"]})), "spec.updatePeriodSeconds: is required");
@@ -387,7 +389,8 @@ fn requests_for_the_status_of_nodes() {
     );
 }
 
-/// What a syncer does not have is passed over in silence: who reads for Felix reports what is not known.
+/// Kinds of other syncers are ignored without a warning: the reader for Felix reports unknown
+/// kinds.
 #[test]
 fn other_kinds_are_none_of_its_business() {
     let options = Options { syncer: SyncerType::NodeStatus, ..Options::default() };

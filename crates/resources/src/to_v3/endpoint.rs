@@ -13,27 +13,28 @@ use crate::stored::{EndpointNameError, endpoint_name};
 use crate::tree::{Cursor, Node, Sink, UnknownField};
 use crate::{FieldProblem, k8s};
 
-/// What Calico's CNI plugin calls the interface within a pod.
+/// Name of the interface in a pod, as Calico's CNI plugin sets it.
 const INTERFACE: &str = "eth0";
 const CONTAINER_ID: &str = "cni.projectcalico.org/containerID";
 
-/// What of a pod the endpoints that belong to it follow, after the CNI plugin has made them
+/// Fields of a pod that its endpoints follow after the CNI plugin has created them
 /// (`kube-controllers/pkg/converter/pod_converter.go`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointFacts {
-    /// The labels of the endpoint: those of the pod, without any that only a namespace or service account can give, and
-    /// those that say where it belongs.
+    /// Labels of the endpoint: those of the pod without reserved ones of namespaces and service
+    /// accounts, and those of its place.
     pub labels: BTreeMap<String, String>,
     /// The name of the service account; may be empty.
     pub service_account: String,
-    /// The node, empty while the pod is not scheduled.
+    /// The node; empty until the pod is scheduled.
     pub node: String,
 }
 
-/// What endpoints follow of a pod; `None` if it has none of its own because it uses the network of its host.
+/// Returns the fields of a pod that endpoints follow; `None` if the pod has no endpoint because it
+/// uses the host network.
 ///
 /// # Errors
-/// What is wrong with the pod.
+/// The problems of the pod.
 pub fn endpoint_facts(pod: &Json) -> Result<Option<EndpointFacts>, Vec<FieldProblem>> {
     let node = Node::from(pod);
     let mut sink = Sink { unknown_fields: UnknownField::Ignored, ..Sink::default() };
@@ -53,20 +54,20 @@ pub fn endpoint_facts(pod: &Json) -> Result<Option<EndpointFacts>, Vec<FieldProb
 fn labels<'o>(object: &'o Object<'_, '_>, account: &'o str) -> impl Iterator<Item = (&'o str, &'o str)> {
     let own = object.meta.labels.iter().copied();
     let place = [(NAMESPACE_LABEL, &*object.id.namespace), (ORCHESTRATOR_LABEL, "k8s")];
-    // A longer name is no value for a label; the specification has it anyway.
+    // A longer name does not become a label; the specification has it nevertheless.
     let account = (!account.is_empty() && account.len() < 63).then_some((SERVICE_ACCOUNT_LABEL, account));
     own.chain(place).chain(account)
 }
 
-/// What the endpoint of a pod on a node is called, its interface being `eth0`.
+/// Returns the name of the endpoint of a pod on a node, with the interface `eth0`.
 ///
 /// # Errors
-/// [`EndpointNameError`] if one of the names cannot be part of it.
+/// [`EndpointNameError`] if one of the names cannot be a part of it.
 pub fn workload_endpoint_name(node: &str, pod: &str) -> Result<String, EndpointNameError> {
     endpoint_name([node, "k8s", pod, INTERFACE])
 }
 
-#[expect(clippy::indexing_slicing, reason = "what `resource` makes is an object")]
+#[expect(clippy::indexing_slicing, reason = "`resource` returns an object")]
 pub(super) fn workload_endpoint(object: &Object<'_, '_>, interner: &mut Interner, sink: &mut Sink) -> Conversion {
     const UNUSABLE: Conversion = Conversion::Unusable { substitute: None };
     let contributions = k8s::pod(object, interner, sink);

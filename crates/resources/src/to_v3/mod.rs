@@ -1,16 +1,16 @@
-//! Objects of Kubernetes as resources of `projectcalico.org/v3`, for a datastore of Calico beside Kubernetes.
+//! Kubernetes objects as resources of `projectcalico.org/v3`, for a separate Calico datastore.
 //!
-//! What is made here means, read back, what the Kubernetes object means where it is read directly
+//! Such a resource, read back, has the same meaning as the Kubernetes object read directly
 //! (`libcalico-go/lib/backend/k8s/conversion`, `kube-controllers/pkg/converter`):
 //!
-//! | of Kubernetes | becomes | called |
+//! | Kubernetes | resource | name |
 //! |---|---|---|
 //! | `NetworkPolicy` | `NetworkPolicy` of tier `default`, order 1000 | `knp.default.NAME` |
 //! | `Namespace` | `Profile` that allows everything | `kns.NAME` |
 //! | `ServiceAccount` | `Profile` without rules | `ksa.NAMESPACE.NAME` |
 //! | `Pod` | `WorkloadEndpoint` | `NODE-k8s-POD-eth0`, hyphens of the parts doubled |
 //!
-//! Metadata is name and namespace alone: UIDs, versions and times are the datastore's.
+//! Metadata is limited to name and namespace: UIDs, versions and times belong to the datastore.
 //!
 //! ```
 //! use serde_json::json;
@@ -37,26 +37,27 @@ pub use endpoint::{EndpointFacts, endpoint_facts, workload_endpoint_name};
 pub use policy::{POLICY_PREFIX, policy_name};
 pub use profile::{ACCOUNT_PREFIX, NAMESPACE_PREFIX, account_profile_name, namespace_profile_name};
 
-/// What became of an object.
+/// Result of a conversion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Converted {
-    /// The resource, or why there is none.
+    /// The resource, or the reason for its absence.
     pub outcome: Conversion,
-    /// What is wrong with the object, in the order of reading. A resource can be made in spite of problems: what they are
-    /// about is not in it, and it allows the less for that.
+    /// Problems of the object, in the order of reading. The resource may exist in spite of
+    /// problems: the affected parts are missing from it, so it allows less.
     pub problems: Vec<FieldProblem>,
 }
 
-/// The resource that an object became, or what to do without one.
+/// Resource from an object, or the action without one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Conversion {
-    /// What the datastore should hold.
+    /// The resource that the datastore should contain.
     Resource(Json),
-    /// The object is sound, but there is nothing to hold of it, such as a pod that has no address.
+    /// The object is valid, but yields no resource, such as a pod without an address.
     Nothing,
-    /// What it means cannot be known. A last good version is better than the substitute, which is better than nothing.
+    /// The meaning of the object is unknown. The last valid version is better than the substitute,
+    /// which is better than nothing.
     Unusable {
-        /// For a policy, if it is known what it selects, one that allows nothing.
+        /// For a policy with a readable selector, a policy that allows nothing.
         substitute: Option<Json>,
     },
 }
@@ -69,9 +70,10 @@ impl Converted {
 
 /// Converts a `NetworkPolicy` of `networking.k8s.io/v1`.
 ///
-/// A rule that is not understood is left out, and reported; the policy remains, with the rules that are sound. (The
-/// original means to do so, but drops the policy.) Since such policies can only allow, what is left out closes.
-/// A policy whose name is too long with the prefix before it is called by a part of its name and a hash
+/// An invalid rule is left out and reported; the policy keeps its valid rules. (Calico intends
+/// that, but drops the policy.) Such policies can only allow, so a missing rule denies.
+///
+/// A policy whose name is too long with its prefix is named by a part of the name and a hash
 /// ([`policy_name`]).
 #[must_use]
 pub fn network_policy(object: &Json) -> Converted {
@@ -90,8 +92,9 @@ pub fn service_account(object: &Json) -> Converted {
     convert(object, Kind::ServiceAccount, &Options::default(), profile::service_account)
 }
 
-/// Converts a `Pod`. One that is not scheduled, uses the host's network, has finished, or has no address yet, makes
-/// nothing. Ports of the host are left out; they mean something to the CNI plugin that maps them alone.
+/// Converts a `Pod`. The result is [`Conversion::Nothing`] if the pod is not scheduled, uses the
+/// host network, has finished, or has no address yet. Host ports are left out; they concern only
+/// the CNI plugin that maps them.
 #[must_use]
 pub fn pod(object: &Json, options: &Options) -> Converted {
     convert(object, Kind::Pod, options, |object, sink| endpoint::workload_endpoint(object, &mut Interner::new(), sink))
@@ -113,7 +116,7 @@ fn convert(
     }
 }
 
-/// A resource of this kind.
+/// Returns a resource of this kind.
 fn resource(kind: Kind, namespace: &str, name: &str, spec: JsonMap<String, Json>) -> Json {
     let mut metadata = JsonMap::new();
     metadata.insert("name".into(), name.into());

@@ -10,16 +10,16 @@ use crate::object::{Kind, Object};
 use crate::scalar::resource_protocol_name;
 use crate::tree::{Map, Sink};
 
-/// What the names of policies begin with that come from Kubernetes, so that they are not taken for those of users.
+/// Prefix of the names of policies from Kubernetes, which distinguishes them from those of users.
 pub const POLICY_PREFIX: &str = "knp.default.";
 
-/// How long the name of a resource may be.
+/// Length limit of a resource name.
 const MAX_NAME: usize = 253;
-/// How much is kept of a name that is too long, a hyphen and the hash taking the rest.
+/// Length of the kept part of a name that is too long; a hyphen and the hash take the rest.
 const KEPT: usize = 200;
 
-/// What the policy is called that comes from the Kubernetes policy `name`: [`POLICY_PREFIX`] and the name. If that is too
-/// long, the name's first 200 bytes and the SHA-1 hash of it all.
+/// Returns the name of the policy for the Kubernetes policy `name`: [`POLICY_PREFIX`] and the name.
+/// If that is too long, it is the first 200 bytes and the SHA-1 hash of the whole.
 #[must_use]
 pub fn policy_name(name: &str) -> String {
     let full = format!("{POLICY_PREFIX}{name}");
@@ -44,7 +44,7 @@ pub(super) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Conver
     let Some(spec) = spec.map(sink) else { return UNUSABLE };
     spec.known(&["podSelector", "ingress", "egress", "policyTypes"], sink);
     let mut checked = Sink::default();
-    // The API server reads a selector that is absent as an empty one.
+    // The API server reads an absent selector as an empty one.
     let selector = label_selector::of_pods(spec.field("podSelector"), &mut checked);
     let sound = !checked.has_errors();
     sink.problems.append(std::mem::take(&mut checked.problems));
@@ -59,7 +59,7 @@ pub(super) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Conver
     fields.insert("tier".into(), "default".into());
     fields.insert("order".into(), k8s::POLICY_ORDER.into());
     fields.insert("selector".into(), selector.into());
-    // What cannot be read may well have been meant to close.
+    // With unreadable types the policy closes both directions.
     let types = [("Ingress", types.ingress || !known_types), ("Egress", types.egress || !known_types)];
     let types: Vec<Json> = types.into_iter().filter(|(_, governs)| *governs).map(|(name, _)| name.into()).collect();
     fields.insert("types".into(), types.into());
@@ -77,11 +77,11 @@ pub(super) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Conver
     Conversion::Resource(resource_of(fields))
 }
 
-/// The rules of a list that are sound as a whole.
+/// Returns the rules of a list that are valid as a whole.
 fn rules(spec: Map<'_, '_>, name: &str, peers_name: &str, namespace: &str, sink: &mut Sink) -> Vec<Json> {
     let mut rules = Vec::new();
     spec.list(name, sink, |rule, sink| {
-        // A rule that has lost one of its peers or ports could as well have lost the last: then it would allow all.
+        // A rule that has lost a peer or port might have lost the only one, and would allow all.
         let mut own = Sink::default();
         let read = PolicyRule::read(rule, peers_name, namespace, &mut own);
         let sound = !own.has_errors();
@@ -135,7 +135,7 @@ fn write_peer(peer: &Peer) -> JsonMap<String, Json> {
     side
 }
 
-/// A number where one is enough, as `api/pkg/lib/numorstring/port.go` writes it.
+/// Writes a port: as a number for a single port, like `api/pkg/lib/numorstring/port.go`.
 fn write_port(port: &PortSpec) -> Json {
     match port {
         PortSpec::Range { first, last } if first == last => (*first).into(),

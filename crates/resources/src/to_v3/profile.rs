@@ -10,18 +10,18 @@ use crate::object::reserved::{NAMESPACE_PREFIX as NAMESPACE_LABELS, SERVICE_ACCO
 use crate::object::{Kind, Object};
 use crate::tree::Sink;
 
-/// What the names of profiles begin with that come from namespaces.
+/// Prefix of the names of profiles from namespaces.
 pub const NAMESPACE_PREFIX: &str = "kns.";
-/// What the names of profiles begin with that come from service accounts.
+/// Prefix of the names of profiles from service accounts.
 pub const ACCOUNT_PREFIX: &str = "ksa.";
 
-/// What the profile of a namespace is called.
+/// Returns the name of the profile of a namespace.
 #[must_use]
 pub fn namespace_profile_name(namespace: &str) -> String {
     format!("{NAMESPACE_PREFIX}{namespace}")
 }
 
-/// What the profile of a service account is called.
+/// Returns the name of the profile of a service account.
 #[must_use]
 pub fn account_profile_name(namespace: &str, name: &str) -> String {
     format!("{ACCOUNT_PREFIX}{namespace}.{name}")

@@ -1,4 +1,4 @@
-//! Facts of the original's converters, and what must not be lost or opened on the way.
+//! Facts of Calico's converters, and restrictions that must survive the conversion.
 
 use serde_json::{Value as Json, json};
 use tortie_model::Interner;
@@ -17,7 +17,7 @@ fn sound(converted: Converted) -> Json {
     }
 }
 
-/// What is read back of a resource, and what is wrong with it.
+/// Reads a resource back.
 fn read_back(resource: &Json) -> manifest::Resource {
     let text = resource.to_string();
     let mut manifest = read(&text, Format::Json, &Options::default(), &mut Interner::new());
@@ -192,7 +192,7 @@ fn what_a_policy_is_about_must_be_known() {
     assert!(matches!(nameless.outcome, Conversion::Unusable { substitute: None }));
 }
 
-/// Kubernetes takes labels of 63 characters, and accounts and policies of 253.
+/// Kubernetes accepts labels of 63 characters, and names of accounts and policies of 253.
 #[test]
 fn long_names_can_be_read_back() {
     let label = format!("{}.example/{}", "x".repeat(200), "l".repeat(63));
@@ -210,7 +210,7 @@ fn long_names_can_be_read_back() {
     assert_eq!(names[2], "knp.default.short");
     assert!(names[0] != names[1] && names.iter().all(|name| name.len() <= 253 && name.starts_with(POLICY_PREFIX)));
     readable(&sound(network_policy(&policy(&long, &json!({"podSelector": {}})))));
-    // Only there is such a label possible.
+    // Without the prefix of a namespace or account, such a label is a problem.
     assert_eq!(
         read_back(&json!({"apiVersion": "projectcalico.org/v3", "kind": "Profile", "metadata": {"name": "p"},
         "spec": {"labelsToApply": {"l".repeat(64): "v"}}}))

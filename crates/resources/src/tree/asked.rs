@@ -1,9 +1,9 @@
-//! Questions of a reader about a document, besides its values.
+//! Requests of a reader besides the values of a document.
 
 use super::Position;
 
-/// Validates a parameter by name and value, both in Felix's text form. Returns the error or the lack of effect, with the value
-/// that is used instead: a warning at the parameter's field.
+/// Validates a parameter by name and value, both in Felix's text form. Returns the error or the
+/// lack of effect, with the value that is used instead: a warning at the parameter's field.
 #[derive(Clone, Copy, Debug)]
 pub struct ParameterCheck(pub fn(name: &str, value: &str) -> Option<String>);
 
@@ -22,8 +22,8 @@ impl PartialEq for ParameterCheck {
 
 impl Eq for ParameterCheck {}
 
-/// Positions of the rules of a policy, in the order of evaluation. One written rule may stand for several: one for each
-/// peer and protocol.
+/// Positions of the rules of a policy, in the order of evaluation. One written rule may stand for
+/// several: one for each peer and protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RulePositions {

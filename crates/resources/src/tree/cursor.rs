@@ -1,4 +1,4 @@
-//! Reading a tree field by field, collecting every problem with its field path.
+//! Cursor that reads a tree field by field and collects each problem with its field path.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,17 +10,17 @@ use super::{Content, Entry, Extent, Node, ParameterCheck, Position, Problems, Ru
 use crate::spelling::is_meant;
 use crate::{FieldProblem, Lint, Severity};
 
-/// Mappings of more fields are searched for repeated ones by hashing.
+/// Number of fields above which duplicates in a mapping are found by hashing.
 const FEW_FIELDS: usize = 64;
 
-/// A node with the way that led to it.
+/// Node with its path.
 #[derive(Clone, Copy)]
 pub(crate) struct Cursor<'n, 'p> {
     node: &'n Node<'n>,
     path: Path<'p>,
 }
 
-/// A mapping with the way that led to it.
+/// Mapping with its path.
 #[derive(Clone, Copy)]
 pub(crate) struct Map<'n, 'p> {
     entries: &'n [Entry<'n>],
@@ -28,7 +28,7 @@ pub(crate) struct Map<'n, 'p> {
     path: Path<'p>,
 }
 
-/// The way to a node, as a list that lives on the stack and costs nothing until a problem is reported.
+/// Path to a node: a list on the stack that costs nothing until a problem is reported.
 #[derive(Clone, Copy)]
 enum Path<'p> {
     Root,
@@ -62,15 +62,15 @@ fn write_name(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
     if plain(name) { f.write_str(name) } else { write!(f, "[{name:?}]") }
 }
 
-/// What becomes of a field that is not known and restricts no match.
+/// Treatment of an unknown field that restricts no match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum UnknownField {
     /// It makes the object invalid.
     #[default]
     Error,
-    /// It deserves attention.
+    /// It causes a warning.
     Warning,
-    /// A newer writer knows what it is for.
+    /// It is ignored: a newer version of the writer has it.
     Ignored,
 }
 
@@ -78,37 +78,37 @@ pub(crate) enum UnknownField {
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
     pub(crate) problems: Problems,
-    /// Size of the rules so far that stand for several.
+    /// Size of the rules so far that expand to several.
     pub(crate) rule_count: RuleCount,
     pub(crate) unknown_fields: UnknownField,
     pub(crate) parameters: ParameterCheck,
-    /// Whether to advise against what is valid and seldom meant.
+    /// Whether valid but unusual fields cause warnings.
     pub(crate) lints: bool,
-    /// Where the rules of a policy are written, if anybody wants to know.
+    /// Positions of the rules of a policy, if requested.
     pub(crate) rule_positions: Option<RulePositions>,
-    /// Those of the [`Interner`] with which the tree is read, for as long as that takes.
+    /// Selector cache, borrowed from the [`Interner`] during a read.
     pub(crate) selectors: SelectorCache,
 }
 
 impl Sink {
-    /// Begins to read something with an interner, which gets back at [`Sink::end`] what it lends.
+    /// Starts a read with the selector cache of an interner, until [`Sink::end`].
     pub(crate) fn begin(interner: &mut Interner) -> Self {
         Self { selectors: std::mem::take(interner.selectors()), ..Self::default() }
     }
 
-    /// Ends what [`Sink::begin`] began.
+    /// Ends a read and returns the selector cache to the interner.
     pub(crate) fn end(&mut self, interner: &mut Interner) {
         std::mem::swap(interner.selectors(), &mut self.selectors);
     }
 
-    /// Lets something be read by itself, whose problems are not yet those of the whole; for [`Sink::adopt`].
+    /// Returns a sink for a part that is read separately, to be merged with [`Sink::adopt`].
     pub(crate) fn apart(&mut self) -> Self {
         let selectors = std::mem::take(&mut self.selectors);
         let Self { unknown_fields, lints, rule_count, .. } = *self;
         Self { unknown_fields, lints, rule_count, selectors, ..Self::default() }
     }
 
-    /// Notes where so many further rules of a list come from.
+    /// Records the position of `count` further rules of a list.
     pub(crate) fn rules_at(&mut self, is_ingress: bool, position: Position, count: usize) {
         if let Some(RulePositions { ingress, egress }) = &mut self.rule_positions {
             let list = if is_ingress { ingress } else { egress };
@@ -116,13 +116,13 @@ impl Sink {
         }
     }
 
-    /// Whether anything was reported that makes the object invalid.
+    /// Reports whether a problem makes the object invalid.
     pub(crate) fn has_errors(&self) -> bool {
         self.problems.has_errors()
     }
 
-    /// Counts rules before they are made of one that stands for so many, each with these ports. Returns whether all rules
-    /// so far are within the bounds of a policy.
+    /// Counts the rules that one rule expands to, each with these ports, before their creation.
+    /// Reports whether all rules so far are within the bounds of a policy.
     pub(crate) fn expand<'s>(
         &mut self,
         cursor: Cursor<'_, '_>,
@@ -142,7 +142,8 @@ impl Sink {
         }
     }
 
-    /// Takes what another has reported; what made its object invalid does not make this one invalid if it is tolerated.
+    /// Merges the problems of another sink. With `tolerate`, its errors become warnings, so that
+    /// they do not invalidate this object.
     pub(crate) fn adopt(&mut self, other: Self, tolerate: bool) {
         self.selectors = other.selectors;
         self.rule_count = other.rule_count;
@@ -171,7 +172,7 @@ impl Sink {
 }
 
 impl<'n, 'p> Cursor<'n, 'p> {
-    /// Begins at the root of a tree.
+    /// Returns a cursor at the root of a tree.
     pub(crate) fn root(node: &'n Node<'n>) -> Self {
         Self { node, path: Path::Root }
     }
@@ -184,25 +185,25 @@ impl<'n, 'p> Cursor<'n, 'p> {
         self.node.position
     }
 
-    /// Reports that this node makes the object invalid.
+    /// Reports an error of this node, which makes the object invalid.
     pub(crate) fn error(&self, sink: &mut Sink, what: impl Into<String>) {
         let Node { position, extent, .. } = *self.node;
         sink.report_at(Severity::Error, position, extent.length, self.path, what.into());
     }
 
-    /// Reports something that deserves attention but leaves the object valid.
+    /// Reports a warning, which leaves the object valid.
     pub(crate) fn warn(&self, sink: &mut Sink, what: impl Into<String>) {
         let Node { position, extent, .. } = *self.node;
         sink.report_at(Severity::Warning, position, extent.length, self.path, what.into());
     }
 
-    /// Advises against something valid, if that is wanted.
+    /// Reports a lint, if lints are requested.
     pub(crate) fn lint(&self, sink: &mut Sink, lint: Lint, what: impl Into<String>) {
         let Node { position, extent, .. } = *self.node;
         sink.lint(lint, (position, extent.length), self.path, what.into());
     }
 
-    /// As [`Cursor::error`], where only these bytes of the node's text are wrong.
+    /// As [`Cursor::error`], if only these bytes of the node's text are wrong.
     pub(crate) fn error_within(&self, sink: &mut Sink, bytes: Range<usize>, what: impl Into<String>) {
         let (Content::Text(text), Extent { text_at: Some(text_at), .. }) = (&self.node.content, self.node.extent)
         else {
@@ -214,7 +215,8 @@ impl<'n, 'p> Cursor<'n, 'p> {
         sink.report_at(Severity::Error, Position { line, column }, characters(bytes), self.path, what.into());
     }
 
-    /// What was read from this node, if it passes the model's checks; otherwise that is the first problem, if there is none.
+    /// Returns the value of this node if it passes the model's checks. A failure is reported,
+    /// unless there are other errors.
     pub(crate) fn valid<T: Validate>(&self, value: T, sink: &mut Sink) -> Option<Valid<T>> {
         match Valid::stored(value) {
             Ok(valid) => Some(valid),
@@ -259,14 +261,14 @@ impl<'n, 'p> Cursor<'n, 'p> {
         None
     }
 
-    /// A whole number between `min` and `max`, both included.
+    /// Reads an integer between `min` and `max`, inclusive.
     pub(crate) fn int<T: TryFrom<i64>>(&self, min: i64, max: i64, sink: &mut Sink) -> Option<T> {
         let found = match self.node.content {
             Content::Int(int) => int,
-            // JSON from Go may write a whole number as 1e+06.
+            // JSON from Go may write an integer as 1e+06.
             #[expect(clippy::cast_possible_truncation, reason = "the value is known to be whole and small")]
             Content::Float(float) if float.fract() == 0.0 && float.abs() < 9e15 => float as i64,
-            // Too large for any number that is read; its digits are not known any more.
+            // It exceeds every accepted range; its digits are lost.
             Content::Float(float) if float.fract() == 0.0 || !float.is_finite() => {
                 let what = match float {
                     float if float.is_nan() => "no number",
@@ -306,7 +308,7 @@ impl<'n, 'p> Cursor<'n, 'p> {
         }
     }
 
-    /// The items of a list.
+    /// Returns the items of a list.
     pub(crate) fn items<'c>(&'c self, sink: &mut Sink) -> impl ExactSizeIterator<Item = Cursor<'n, 'c>> + use<'n, 'c> {
         let items: &'n [Node<'n>] = match &self.node.content {
             Content::List(items) => items,
@@ -326,7 +328,7 @@ impl<'n, 'p> Cursor<'n, 'p> {
         let map = Map { entries, position: self.node.position, path: self.path };
         let mut earlier = HashSet::new();
         for (i, entry) in entries.iter().enumerate() {
-            // Comparing with each is quicker as long as there are few.
+            // A comparison with each field is faster for few fields.
             let repeated = if entries.len() <= FEW_FIELDS {
                 entries.iter().take(i).any(|earlier| earlier.key == entry.key)
             } else {
@@ -339,7 +341,7 @@ impl<'n, 'p> Cursor<'n, 'p> {
         Some(map)
     }
 
-    /// The items of a list of text.
+    /// Returns the items of a list of text.
     pub(crate) fn texts(&self, sink: &mut Sink) -> Vec<&'n str> {
         let items = self.items(sink);
         let mut texts = Vec::with_capacity(items.len());
@@ -349,7 +351,7 @@ impl<'n, 'p> Cursor<'n, 'p> {
         texts
     }
 
-    /// The fields of a mapping of text to text.
+    /// Returns the fields of a mapping of text to text.
     pub(crate) fn text_map(&self, sink: &mut Sink) -> Vec<(&'n str, &'n str)> {
         let mut pairs = Vec::new();
         if let Some(map) = self.map(sink) {
@@ -364,14 +366,14 @@ impl<'n, 'p> Cursor<'n, 'p> {
 }
 
 impl<'n> Map<'n, '_> {
-    /// The field of this name; one that is null is absent.
+    /// Returns the field of this name; a null field counts as absent.
     pub(crate) fn field<'c>(&'c self, name: &'c str) -> Option<Cursor<'n, 'c>> {
         let entry = self.entries.iter().rev().find(|entry| entry.key == name)?;
         (entry.node.content != Content::Null)
             .then_some(Cursor { node: &entry.node, path: Path::Field(&self.path, name) })
     }
 
-    /// All fields in the order of the text.
+    /// Returns all fields in the order of the text.
     pub(crate) fn fields<'c>(&'c self) -> impl Iterator<Item = (&'n str, Cursor<'n, 'c>)> + use<'n, 'c> {
         self.entries.iter().map(|entry| (&*entry.key, self.cursor_of(entry)))
     }
@@ -387,7 +389,7 @@ impl<'n> Map<'n, '_> {
         self.entries.is_empty()
     }
 
-    /// Reports that the mapping as a whole makes the object invalid.
+    /// Reports an error of the mapping as a whole, which makes the object invalid.
     pub(crate) fn error(&self, sink: &mut Sink, what: impl Into<String>) {
         sink.report(Severity::Error, self.position, self.path, what.into());
     }
@@ -402,21 +404,21 @@ impl<'n> Map<'n, '_> {
         sink.report(Severity::Warning, self.position, self.path, what.into());
     }
 
-    /// Reports that a field is missing, under its own path.
+    /// Reports a missing field, under its path.
     pub(crate) fn missing(&self, name: &str, sink: &mut Sink) {
-        // Of an object as a whole, its kind says more than where it happens to begin.
+        // For an object as a whole, the position of its kind is more helpful than its beginning.
         let kind = self.entries.iter().find(|entry| matches!(self.path, Path::Root) && entry.key == "kind");
         let position = kind.map_or(self.position, |entry| entry.position);
         sink.report(Severity::Error, position, Path::Field(&self.path, name), "is required".into());
     }
 
-    /// Reports every field that is none of `names`, whoever wrote it: this mapping is part of what a rule or a selector
-    /// matches, and what is not understood could be what narrows it.
+    /// Reports every field other than `names` as an error, whatever its source. This mapping is
+    /// part of the match of a rule or selector, and an unknown field may narrow the match.
     pub(crate) fn only(&self, names: &[&str], sink: &mut Sink) {
         self.unknown(names, Severity::Error, sink);
     }
 
-    /// Reports every field that is none of `names` as the source's unknown fields are to be taken.
+    /// Reports every field other than `names`, with the severity for unknown fields of the source.
     pub(crate) fn known(&self, names: &[&str], sink: &mut Sink) {
         match sink.unknown_fields {
             UnknownField::Error => self.unknown(names, Severity::Error, sink),
@@ -425,7 +427,7 @@ impl<'n> Map<'n, '_> {
         }
     }
 
-    /// As [`Map::known`], as warnings at the worst.
+    /// As [`Map::known`], but with warnings at most.
     pub(crate) fn expect_only(&self, names: &[&str], sink: &mut Sink) {
         if sink.unknown_fields != UnknownField::Ignored {
             self.unknown(names, Severity::Warning, sink);
@@ -434,7 +436,7 @@ impl<'n> Map<'n, '_> {
 
     fn unknown(&self, names: &[&str], severity: Severity, sink: &mut Sink) {
         for entry in self.entries.iter().filter(|entry| !names.contains(&&*entry.key)) {
-            // The search for a similar name costs more than all else.
+            // The search for a similar name is the most expensive step.
             if sink.problems.omit(severity) {
                 continue;
             }
@@ -453,17 +455,17 @@ impl<'n> Map<'n, '_> {
         self.text(name, sink).unwrap_or_default()
     }
 
-    /// False if absent.
+    /// As [`Cursor::boolean`]; false if absent.
     pub(crate) fn flag(&self, name: &str, sink: &mut Sink) -> bool {
         self.field(name).and_then(|field| field.boolean(sink)).unwrap_or_default()
     }
 
-    /// Empty if absent.
+    /// As [`Cursor::texts`]; empty if absent.
     pub(crate) fn texts(&self, name: &str, sink: &mut Sink) -> Vec<&'n str> {
         self.field(name).map(|field| field.texts(sink)).unwrap_or_default()
     }
 
-    /// Reads each item of the list `name`, leaving out what `read` cannot make sense of and has reported.
+    /// Reads each item of the list `name`. An item that `read` rejects and reports is left out.
     pub(crate) fn list<T>(
         &self,
         name: &str,

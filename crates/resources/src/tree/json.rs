@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use super::{Content, Entry, Extent, Node, Position, SyntaxError};
 
-/// Deeper documents are refused, so that no input can exhaust the stack.
+/// Depth limit of a document, so that no input can exhaust the stack.
 const MAX_DEPTH: usize = 128;
 
-/// Reads one JSON document; nothing but white space may follow it.
+/// Parses one JSON document; only white space may follow it.
 pub(crate) fn parse(text: &str) -> Result<Node<'_>, SyntaxError> {
     let mut reader = Reader { text, at: 0, counted: 0, position: Position { line: 1, column: 1 } };
     reader.skip_blank();
@@ -22,7 +22,7 @@ pub(crate) fn parse(text: &str) -> Result<Node<'_>, SyntaxError> {
 struct Reader<'t> {
     text: &'t str,
     at: usize,
-    /// How far `position` has been counted.
+    /// Offset up to which `position` is counted.
     counted: usize,
     position: Position,
 }
@@ -86,7 +86,7 @@ impl<'t> Reader<'t> {
         Ok(Node { position, extent, content })
     }
 
-    /// How what was just read stands in its line.
+    /// Returns the extent of the content that was just read.
     fn extent(&self, start: usize, content: &Content<'t>) -> Extent {
         let characters = || self.text[start..self.at].chars().count().try_into().unwrap_or_default();
         match content {
@@ -164,7 +164,7 @@ impl<'t> Reader<'t> {
             .bytes()
             .position(|b| !matches!(b, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E'))
             .unwrap_or(rest.len());
-        // The grammar of numbers is left to `serde_json`.
+        // `serde_json` decides on the syntax of numbers.
         let text = &rest[..length];
         let Ok(number) = serde_json::from_str::<serde_json::Number>(text) else {
             return Err(self.error(format!("`{text}` is not a number")));
@@ -172,7 +172,7 @@ impl<'t> Reader<'t> {
         self.at += length;
         Ok(match number.as_i64() {
             Some(int) => Content::Int(int),
-            // `serde_json` may be off by one in the last place.
+            // `serde_json` may be off by one in the last digit.
             None => Content::Float(text.parse().unwrap_or(f64::INFINITY)),
         })
     }
@@ -191,7 +191,7 @@ impl<'t> Reader<'t> {
                 Some(0..=0x1f) => return Err(self.error("a control character within a text must be escaped")),
                 Some(_) => {}
                 None => {
-                    // An escape may have stepped over the end.
+                    // An escape may have skipped the end.
                     self.at = self.text.len();
                     return Err(self.error("the text ends within quotes"));
                 }
@@ -201,7 +201,7 @@ impl<'t> Reader<'t> {
         if !escaped {
             return Ok(Cow::Borrowed(&self.text[start + 1..self.at - 1]));
         }
-        // The rules of escapes are left to `serde_json`.
+        // `serde_json` decides on the syntax of escapes.
         match serde_json::from_str::<String>(&self.text[start..self.at]) {
             Ok(text) => Ok(Cow::Owned(text)),
             Err(_) => {

@@ -1,6 +1,7 @@
-//! A document as a tree that remembers where each part stands.
+//! Documents as trees with the position of each part.
 //!
-//! Trees are short-lived: one document is read, turned into typed values and dropped before the next is read.
+//! Trees are short-lived: one document is parsed, converted to typed values and dropped before the
+//! next.
 
 mod asked;
 mod cursor;
@@ -26,16 +27,16 @@ pub(crate) struct Node<'t> {
     pub(crate) content: Content<'t>,
 }
 
-/// How a number, a word or a text stands in its line.
+/// Extent of a number, a word or a text in its line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// How many characters it takes; 0 if that is not known, as of what takes several lines.
+    /// Length in characters; 0 if unknown, as for content of several lines.
     pub(crate) length: u32,
-    /// After how many of them the text itself begins, if it is written without escapes.
+    /// Offset of the text itself in characters, if it is written without escapes.
     pub(crate) text_at: Option<u32>,
 }
 
-/// What a [`Node`] holds.
+/// Content of a [`Node`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Content<'t> {
     Null,
@@ -47,7 +48,7 @@ pub(crate) enum Content<'t> {
     Map(Vec<Entry<'t>>),
 }
 
-/// One field of a mapping.
+/// Field of a mapping.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry<'t> {
     pub(crate) key: Cow<'t, str>,
@@ -56,7 +57,7 @@ pub(crate) struct Entry<'t> {
 }
 
 impl Content<'_> {
-    /// What to call this kind of content in a message.
+    /// Returns the noun for this kind of content in messages.
     pub(crate) fn noun(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
@@ -69,18 +70,18 @@ impl Content<'_> {
     }
 }
 
-/// A text that is not a document.
+/// Syntax error of a document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{position}: {what}")]
 pub struct SyntaxError {
-    /// Where reading stopped.
+    /// Position where parsing stopped.
     pub position: Position,
-    /// Why.
+    /// The reason.
     pub what: String,
 }
 
 impl<'t> From<&'t serde_json::Value> for Node<'t> {
-    /// The tree of a value that has been parsed elsewhere; nothing in it has a position.
+    /// Converts a value that was parsed elsewhere, without positions.
     fn from(value: &'t serde_json::Value) -> Self {
         use serde_json::Value;
         let content = match value {
@@ -108,14 +109,14 @@ impl<'t> From<&'t serde_json::Value> for Node<'t> {
 }
 
 impl From<&Node<'_>> for serde_json::Value {
-    /// The value without positions. A number that JSON cannot write is nothing.
+    /// Converts a node, without positions. A number that JSON cannot represent becomes null.
     fn from(node: &Node<'_>) -> Self {
         Self::from(&node.content)
     }
 }
 
 impl From<&Content<'_>> for serde_json::Value {
-    /// As of the whole node.
+    /// As for the whole node.
     fn from(content: &Content<'_>) -> Self {
         match content {
             Content::Null => Self::Null,

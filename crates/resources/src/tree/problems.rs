@@ -11,12 +11,13 @@ pub(crate) struct Problems {
     listed: Vec<FieldProblem>,
     /// Number of reports, listed or not.
     reports: usize,
-    /// Gravest report that is not listed.
+    /// Highest severity of the reports that are not listed.
     unlisted: Option<Severity>,
 }
 
 impl Problems {
-    /// Lists a problem once: a field may be read for two purposes. The first error is always listed.
+    /// Lists a problem once: a field may be read for two purposes. The first error is always
+    /// listed.
     pub(crate) fn push(&mut self, problem: FieldProblem) {
         if self.omit(problem.severity) {
             return;
@@ -58,13 +59,13 @@ impl Problems {
         self.reports
     }
 
-    /// Makes warnings of all problems.
+    /// Turns all problems into warnings.
     pub(crate) fn tolerated(mut self) -> Self {
         self.listed.iter_mut().for_each(|problem| problem.severity = Severity::Warning);
         Self { unlisted: self.unlisted.map(|_| Severity::Warning), ..self }
     }
 
-    /// Forgets the warnings.
+    /// Removes the warnings.
     pub(crate) fn keep_errors(&mut self) {
         self.listed.retain(|problem| problem.severity == Severity::Error);
         self.unlisted = self.unlisted.filter(|severity| *severity == Severity::Error);

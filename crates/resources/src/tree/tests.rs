@@ -83,12 +83,12 @@ fn reading_agrees_with_serde_json() {
         let Ok(value) = serde_json::from_str::<serde_json::Value>(text) else { continue };
         let strip = |node: &Node<'_>| format!("{:?}", node.content).replace(|c: char| c.is_ascii_digit(), "");
         let ours = parse_json(text).unwrap();
-        // Only positions differ, and digits are dropped from both.
+        // Only positions differ, and both are compared without digits.
         assert_eq!(strip(&ours), strip(&Node::from(&value)), "{text}");
     }
 }
 
-/// A YAML document as JSON.
+/// Converts a YAML document to JSON.
 fn json(text: &str) -> Result<String, String> {
     let node = parse_yaml(text).next().unwrap().map_err(|error| error.to_string())?;
     Ok(serde_json::Value::from(&node).to_string())
@@ -157,7 +157,7 @@ fn copies_by_anchors_and_aliases_are_bounded_in_nodes_and_bytes() {
         let error = parse_yaml(text).next().unwrap().unwrap_err();
         assert!(error.what.starts_with(what), "{error}");
     }
-    // Each document has its own bounds.
+    // The bounds apply to each document separately.
     let fits = format!("k: &k {}\nl: [*k]\n", "A".repeat(900_000));
     assert!(parse_yaml(&[&*fits; 20].join("---\n")).all(|document| document.is_ok()));
 }

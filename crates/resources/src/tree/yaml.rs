@@ -1,4 +1,4 @@
-//! YAML with positions. This is the only place that knows the YAML parser.
+//! YAML with positions; the only module that uses the YAML parser.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -7,11 +7,13 @@ use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, ScanError,
 
 use super::{Content, Entry, Extent, Node, Position, SyntaxError};
 
-/// Deeper documents are refused, so that no input can exhaust the stack.
+/// Depth limit of a document, so that no input can exhaust the stack.
 const MAX_DEPTH: usize = 128;
-/// Nodes and bytes of text that aliases may add to one document, so that no small input becomes a huge tree.
+/// Nodes and bytes of text that aliases may add to one document, so that no small input becomes a
+/// huge tree.
 const ALIASES: Budget = Budget { nodes: 10_000, bytes: 1 << 20 };
-/// Nodes and bytes of text that anchors may keep of one document; nested anchors keep the same text several times.
+/// Nodes and bytes of text that anchors may keep of one document; nested anchors keep the same text
+/// several times.
 const ANCHORS: Budget = Budget { nodes: 100_000, bytes: 8 << 20 };
 
 /// Nodes and bytes of text that may still be copied.
@@ -22,8 +24,8 @@ struct Budget {
 }
 
 impl Budget {
-    /// Spends what a copy of the node takes; false, after at most as many steps as there are nodes left, if that is too
-    /// much.
+    /// Deducts the cost of a copy of the node. Returns false if the budget is exceeded, after at
+    /// most as many steps as nodes are left.
     fn spend(&mut self, node: &Node<'_>) -> bool {
         let text = |text: &str, left: usize| left.checked_sub(text.len());
         let bytes = match &node.content {
@@ -41,8 +43,8 @@ impl Budget {
     }
 }
 
-/// Reads every document of a text, one at a time. One that cannot be read does not keep those after it from being read;
-/// empty ones are left out.
+/// Parses the documents of a text one at a time. An invalid document does not affect those after
+/// it; empty ones are left out.
 pub(crate) fn parse(text: &str) -> impl Iterator<Item = Result<Node<'_>, SyntaxError>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     Documents {
@@ -61,7 +63,7 @@ enum State {
     Reading,
     /// A NUL character, which YAML forbids: the text is a sparse or binary file.
     NotText,
-    /// The last document could not be read.
+    /// The last document was invalid.
     Failed,
     Ended,
 }
@@ -142,7 +144,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The node that begins with `event`; `None` for an event that is no node.
+    /// Returns the node that begins with `event`; `None` if the event begins no node.
     fn node(&mut self, event: Event<'t>, span: &Span, depth: usize) -> Result<Option<Node<'t>>, SyntaxError> {
         let position = position(&span.start);
         if depth > MAX_DEPTH {
@@ -239,10 +241,11 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// What `<<` takes (<https://yaml.org/type/merge.html>).
+/// Error of an invalid value of `<<` (<https://yaml.org/type/merge.html>).
 const MERGED: &str = "`<<` takes a mapping, or a list of mappings";
 
-/// Adds what `<<` names. A field that is there already stays, and of several that are named the first counts.
+/// Adds the fields of the mappings under `<<`. An existing field takes precedence, then the first
+/// of several mappings.
 fn merge<'t>(entries: &mut Vec<Entry<'t>>, merged: Vec<Entry<'t>>) {
     if merged.is_empty() {
         return;
@@ -251,7 +254,7 @@ fn merge<'t>(entries: &mut Vec<Entry<'t>>, merged: Vec<Entry<'t>>) {
     entries.extend(merged.into_iter().filter(|entry| known.insert(entry.key.clone())));
 }
 
-/// How a scalar stands in its line.
+/// Returns the extent of a scalar.
 fn extent_of(text: &str, style: ScalarStyle, span: &Span) -> Extent {
     let (start, end) = (&span.start, &span.end);
     if start.line() != end.line() {
@@ -263,7 +266,7 @@ fn extent_of(text: &str, style: ScalarStyle, span: &Span) -> Extent {
         ScalarStyle::Literal | ScalarStyle::Folded => return Extent::default(),
     };
     let length = end.col().saturating_sub(start.col());
-    // Every escape takes more characters than it stands for.
+    // Every escape is longer than its character.
     let verbatim = text.chars().count() + 2 * quotes == length;
     let number = |n: usize| u32::try_from(n).unwrap_or_default();
     Extent { length: number(length), text_at: verbatim.then_some(number(quotes)) }
@@ -290,7 +293,7 @@ fn scalar<'t>(
     Ok(if style == ScalarStyle::Plain { plain(text) } else { Content::Text(text) })
 }
 
-/// The core schema of YAML 1.2.
+/// Interprets a plain scalar by the core schema of YAML 1.2.
 fn plain(text: Cow<'_, str>) -> Content<'_> {
     match &*text {
         "" | "~" | "null" | "Null" | "NULL" => return Content::Null,

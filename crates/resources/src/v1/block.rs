@@ -6,7 +6,7 @@ use super::{Decoded, decode_text};
 use crate::object::{Kind, ObjectId, Outcome, Resource};
 use crate::{FieldProblem, Position, Severity, path};
 
-/// The block at a path of etcd; `None` if it is another path.
+/// Returns the identity of the block at a path of etcd; `None` for other paths.
 #[must_use]
 pub fn block_id(path: &str) -> Option<ObjectId> {
     match path::parse(path)? {

@@ -13,25 +13,25 @@ use tortie_model::{
 
 use json::{Object, number, object, shown, text};
 
-/// Stands for the name of an interface that has no usable one: no interface can be called so, and readers refuse endpoints
-/// without any name.
+/// Placeholder for the name of an interface without a usable one: it is invalid for an interface,
+/// and readers refuse endpoints without any name.
 const UNUSABLE_NAME: &str = "/";
 
-/// Writes a value as a datastore has it, in the form that Felix reads (`SerializeValue` of
-/// `libcalico-go/lib/backend/model/keys.go`): JSON, except that configuration parameters and the ready flag are bare
-/// text. The path is [`crate::path::to_path`] of the key.
+/// Encodes a value in the datastore form that Felix reads (`SerializeValue` of
+/// `libcalico-go/lib/backend/model/keys.go`): JSON, except that configuration parameters and the
+/// ready flag are bare text. The path is [`crate::path::to_path`] of the key.
 ///
-/// [`super::decode_text`] gives the value back, with these exceptions, none of which any decoder produces:
-/// a policy of no direction at all comes back as one of both, empty names as absent ones, an infinite order as the
-/// largest number.
+/// [`super::decode_text`] restores the value, except for values that no decoder produces: a policy
+/// without any direction is restored with both, an empty name as an absent one, an infinite order
+/// as the largest number.
 ///
-/// What the model does not keep is not written. Of what the original's syncer for Felix sends, that is: annotations of
-/// policies, gateways of workload endpoints, `disableBGPExport`, `assignment_mode` and the IP-in-IP
-/// interface of pools (written as their defaults), and of the resources of Kubernetes and `projectcalico.org/v3`
-/// whatever has no place in [`Update`]. The values of a `FelixConfiguration` for selected nodes are written as
-/// annotations, which have the last word there.
+/// Fields outside the model are not written. Compared with Calico's syncer for Felix, these are:
+/// annotations of policies, gateways of workload endpoints, `disableBGPExport`, `assignment_mode`
+/// and the IP-in-IP interface of pools (written as their defaults), and fields of Kubernetes and
+/// `projectcalico.org/v3` resources that are not part of [`Update`]. The values of a
+/// `FelixConfiguration` for selected nodes are written as annotations, which take precedence there.
 ///
-/// `None` if the object does not exist.
+/// Returns `None` if the object does not exist.
 #[must_use]
 pub fn encode(update: &Update) -> Option<Vec<u8>> {
     if let Some(text) = update.passthrough_text() {
@@ -63,7 +63,7 @@ fn write(out: &mut Object<'_>, update: &Update) {
         Update::Service(name, Some(service)) => resource::service(out, name, service),
         Update::EndpointSlice(name, Some(slice)) => resource::endpoint_slice(out, name, slice),
         Update::BgpConfiguration(name, Some(configuration)) => resource::bgp_configuration(out, name, configuration),
-        // Not JSON, or JSON already, or nothing; see `encode`.
+        // The value is not JSON, is JSON already, or is empty; see `encode`.
         _ => {}
     }
 }
@@ -89,7 +89,7 @@ fn workload_endpoint(out: &mut Object<'_>, endpoint: &WorkloadEndpoint) {
     out.list_if("ports", &endpoint.ports, port);
     out.text_if("generate_name", endpoint.generate_name.as_deref().unwrap_or_default());
     let Some(extras) = &endpoint.extras else { return };
-    // Unknown to Felix, which passes over it.
+    // Felix does not know this field and ignores it.
     out.text_if("addresses_claimed_by", endpoint.claimed_by().map_or("", |annotation| annotation));
     out.list_if("ipv4_nat", &extras.ipv4_nat, nat);
     out.list_if("ipv6_nat", &extras.ipv6_nat, nat);

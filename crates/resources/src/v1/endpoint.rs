@@ -37,13 +37,13 @@ pub(super) fn workload_endpoint(
     };
     let name = map.text_or_empty("name", sink);
     let endpoint = WorkloadEndpoint {
-        // Felix takes only this word for "up" (`felix/dataplane/linux/endpoint_mgr.go`).
+        // Felix accepts only this word for "up" (`felix/dataplane/linux/endpoint_mgr.go`).
         state: match map.text("state", sink) {
             Some("active") => AdminState::Active,
             _ => AdminState::Inactive,
         },
-        // An endpoint without a usable name counts, as for Felix: IP sets of all nodes would otherwise lack its addresses, and
-        // a rule that denies them would open.
+        // As in Felix, an endpoint without a usable name counts: otherwise its addresses would be
+        // missing from IP sets of all nodes, and a rule that denies them would open.
         iface: name.parse().ok(),
         mac: map.field("mac").and_then(|mac| scalar::mac(mac, sink)),
         profiles: profile_names(map, "profile_ids", sink),
@@ -54,7 +54,7 @@ pub(super) fn workload_endpoint(
         generate_name: map.text("generate_name", sink).filter(|name| !name.is_empty()).map(Arc::from),
         extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),
     };
-    // Last, since other problems say more.
+    // This check is last, because other problems are more informative.
     if name.is_empty() && !sink.has_errors() {
         root.error(sink, "name: a workload endpoint needs an interface");
     }
@@ -78,7 +78,7 @@ pub(super) fn host_endpoint(
     }
 }
 
-/// `key` is the name of the set, with its namespace before a slash if it has one.
+/// Reads a network set. `key` is its name, with its namespace before a slash if it has one.
 pub(super) fn network_set(
     key: &str,
     root: &Cursor<'_, '_>,
@@ -98,7 +98,7 @@ pub(super) fn network_set(
     }
 }
 
-/// The labels that `keep` accepts. Typha sends what users write, reserved labels included.
+/// Reads the labels that `keep` accepts. Typha sends all labels of users, including reserved ones.
 fn labels_of(
     root: &Cursor<'_, '_>,
     map: Map<'_, '_>,

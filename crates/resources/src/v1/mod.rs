@@ -1,4 +1,4 @@
-//! Values as the datastore has them (`libcalico-go/lib/backend/model`), by key path.
+//! Values of the datastore by key path (`libcalico-go/lib/backend/model`).
 
 mod block;
 mod encode;
@@ -19,41 +19,42 @@ use crate::{k8s, passthrough, scalar, v3};
 pub use block::{block_id, read_block};
 pub use encode::encode;
 
-/// What an entry of the datastore says.
+/// Decoded entry of the datastore.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decoded {
-    /// The model has such objects.
+    /// An object of the model.
     Update(Update),
-    /// The path names something that the model has no use for.
+    /// An entry that the model does not use.
     Ignored,
 }
 
-/// Why a value cannot be used. The caller puts something else in force, and says so.
+/// Error of a value that cannot be used. The caller applies a fallback and reports the error.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{path}: {field}{}{reason}", if field.is_empty() { "" } else { ": " })]
 #[non_exhaustive]
 pub struct DecodeError {
     /// The path of the entry.
     pub path: String,
-    /// The object that the path names.
+    /// The object at the path.
     pub key: Box<Key>,
-    /// The field within the value; empty if it is the value as a whole.
+    /// The field in the value; empty for the value as a whole.
     pub field: String,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: String,
-    /// For a policy that is enforced, one that denies what this one selects, as far as that can be read.
+    /// For an enforced policy, a policy that denies the endpoints selected by it, as far as its
+    /// selector is readable.
     pub denial: Option<Valid<Policy>>,
 }
 
 impl DecodeError {
-    /// The update that follows from the error: the object does not exist.
+    /// Returns the deletion of the object.
     #[must_use]
     pub fn deletion(&self) -> Update {
         Update::delete((*self.key).clone())
     }
 
-    /// What to put in force where no version that can be used is known: a policy that denies instead of one that is
-    /// enforced; nothing instead of anything else.
+    /// Returns the update to apply without a valid version: a denying policy in place of an
+    /// enforced one, a deletion of any other object.
     #[must_use]
     pub fn fallback(&self) -> Update {
         match (&*self.key, &self.denial) {
@@ -78,18 +79,20 @@ impl DecodeError {
     }
 }
 
-/// What follows from a value that is not even text; `None` if the model has no objects of this path.
+/// Returns the error of a value that is not even text; `None` if the model has no objects at this
+/// path.
 #[must_use]
 pub fn unreadable(path: &str, reason: &str) -> Option<DecodeError> {
     let (key, tier) = key_of(path)?;
     Some(DecodeError::new(path, key, tier, None, (String::new(), reason.into())))
 }
 
-/// Decodes an entry whose value has been parsed as JSON; configuration parameters are JSON texts (or plain
-/// JSON values), the ready flag is a JSON truth value. A missing value, or null, means that the object does not exist.
+/// Decodes an entry whose value has been parsed as JSON. Configuration parameters are JSON strings
+/// (or plain JSON values), the ready flag is a JSON boolean. An absent or null value means that the
+/// object does not exist.
 ///
 /// # Errors
-/// [`DecodeError`] names the key, the field and the reason if the value is not valid.
+/// [`DecodeError`] with the key, the field and the reason if the value is invalid.
 pub fn decode(path: &str, value: Option<&Json>, labels: &mut Interner) -> Result<Decoded, DecodeError> {
     let Some((key, tier)) = key_of(path) else { return Ok(Decoded::Ignored) };
     match value {
@@ -98,11 +101,11 @@ pub fn decode(path: &str, value: Option<&Json>, labels: &mut Interner) -> Result
     }
 }
 
-/// Decodes an entry as a datastore has it: JSON text, except that configuration parameters and the ready flag are bare
-/// text.
+/// Decodes an entry of a datastore: JSON text, except that configuration parameters and the ready
+/// flag are bare text.
 ///
 /// # Errors
-/// [`DecodeError`] names the key, the field and the reason if the value is not valid.
+/// [`DecodeError`] with the key, the field and the reason if the value is invalid.
 pub fn decode_text(path: &str, value: Option<&str>, labels: &mut Interner) -> Result<Decoded, DecodeError> {
     let Some((key, tier)) = key_of(path) else { return Ok(Decoded::Ignored) };
     let Some(text) = value else { return Ok(Decoded::Update(Update::delete(key))) };
@@ -120,7 +123,8 @@ pub fn decode_text(path: &str, value: Option<&str>, labels: &mut Interner) -> Re
     }
 }
 
-/// The key of a path, and the tier that a legacy path adds; `None` for what the model does not have.
+/// Returns the key of a path, and the tier from a legacy path; `None` for objects outside the
+/// model.
 fn key_of(path: &str) -> Option<(Key, Option<TierName>)> {
     match path::parse(path)? {
         Parsed::Key(key) => Some((key, None)),

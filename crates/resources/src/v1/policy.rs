@@ -39,13 +39,13 @@ pub(super) fn policy(map: Map<'_, '_>, tier: Option<TierName>, sink: &mut Sink) 
     }
 }
 
-/// What stands for a policy that cannot be read: a denial of what it selects, or else of all that it could select; `None`
-/// for one that nobody enforces.
+/// Returns the denial in place of an unreadable policy: of the endpoints that it selects, or else
+/// of all that it could select; `None` for a staged policy, which is never enforced.
 pub(super) fn denial(id: &PolicyId, tier: Option<TierName>, root: Option<Cursor<'_, '_>>) -> Option<Valid<Policy>> {
     if id.kind.is_staged() {
         return None;
     }
-    // Each field by itself: one that cannot be read says nothing about the others.
+    // Each field is read separately, because an unreadable one does not affect the others.
     let quiet = &mut Sink::default();
     let map = root.and_then(|root| root.map(quiet));
     let Some(map) = map else {
@@ -75,7 +75,8 @@ pub(super) fn denial(id: &PolicyId, tier: Option<TierName>, root: Option<Cursor<
     Some(place.denying(&id.kind, selector))
 }
 
-/// Without a readable order a denial comes first, or another policy might allow before it denies.
+/// Order of a denial without a readable order: first, or another policy might allow before it
+/// denies.
 const FIRST: Option<Order> = Order::new(f64::MIN);
 
 fn order(map: Map<'_, '_>, sink: &mut Sink) -> Option<Order> {
@@ -174,7 +175,7 @@ fn read_rule(map: Map<'_, '_>, sink: &mut Sink) -> Rule {
 fn action(map: Map<'_, '_>, sink: &mut Sink) -> RuleAction {
     let Some(field) = map.field("action") else { return RuleAction::Unspecified };
     let Some(text) = field.text(sink) else { return RuleAction::Unspecified };
-    // Old releases wrote some of these words with a capital.
+    // Old releases capitalized some of these words.
     let words = [RuleAction::Unspecified, RuleAction::Allow, RuleAction::Deny, RuleAction::Log, RuleAction::NextTier];
     words.into_iter().find(|action| action.as_str().eq_ignore_ascii_case(text)).unwrap_or_else(|| {
         field.error(sink, format!("`{text}` is not an action"));
@@ -182,7 +183,7 @@ fn action(map: Map<'_, '_>, sink: &mut Sink) -> RuleAction {
     })
 }
 
-/// The names of the fields of one side of a rule.
+/// Field names of one side of a rule.
 pub(super) struct Side {
     /// The list, and the single network of older releases.
     pub(super) nets: [&'static str; 2],
@@ -193,7 +194,8 @@ pub(super) struct Side {
     pub(super) not_ports: &'static str,
     /// Namespace and name.
     pub(super) service: [&'static str; 2],
-    /// Selector, namespace selector, negated selector, service account names, service account selector.
+    /// Selector, namespace selector, negated selector, service account names, service account
+    /// selector.
     pub(super) original: [&'static str; 5],
 }
 
@@ -260,14 +262,14 @@ fn side(names: &Side, map: Map<'_, '_>, sink: &mut Sink) -> EntityMatch {
     }
 }
 
-/// The list, followed by the single network of older releases.
+/// Reads the list, then the single network of older releases.
 fn nets([many, one]: [&'static str; 2], map: Map<'_, '_>, sink: &mut Sink) -> List<Cidr> {
     let mut nets = map.list(many, sink, scalar::cidr);
     nets.extend(map.field(one).and_then(|net| scalar::cidr(net, sink)));
     nets.into()
 }
 
-/// Empty text restricts nothing.
+/// Reads a selector; empty text restricts nothing.
 fn selector(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> Option<Selector> {
     let field = map.field(name)?;
     field.text(sink).filter(|text| !text.is_empty())?;

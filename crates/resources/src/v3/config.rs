@@ -12,11 +12,12 @@ use crate::object::{Contributions, Kind, Object};
 use crate::scalar;
 use crate::tree::{Content, Cursor, Map, Sink};
 
-/// Before the name of a parameter in an annotation.
+/// Prefix of parameter names in annotations.
 pub(crate) const OVERRIDE: &str = "config.projectcalico.org/";
 
-/// The parameters of a `FelixConfiguration`: those of its fields, and over them those of its annotations. A field that
-/// this version does not know is reported as a warning and passed on under its own name if it is a plain value.
+/// Returns the parameters of a `FelixConfiguration`: those of its fields, overridden by those of
+/// its annotations. An unknown field is reported as a warning; a plain value is passed on under its
+/// name.
 pub(super) fn felix_parameters(map: Map<'_, '_>, sink: &mut Sink) -> BTreeMap<ConfigName, Arc<str>> {
     let mut parameters = BTreeMap::new();
     if let Some(spec) = map.field("spec").and_then(|spec| spec.map(sink)) {
@@ -60,14 +61,14 @@ pub(super) fn felix_parameters(map: Map<'_, '_>, sink: &mut Sink) -> BTreeMap<Co
     parameters
 }
 
-/// Returns whether the rest of a `FelixConfiguration` is used: Felix drops only a field that it cannot read. The nodes for
-/// which it is must be known.
+/// Returns whether the rest of a `FelixConfiguration` is used: Felix drops only a field that it
+/// cannot read. The nodes for which it is must be known.
 pub(crate) fn is_usable_config(kind: Kind, sink: &Sink) -> bool {
     let is_parameter = |field: &str| field.starts_with("spec.") && !field.starts_with("spec.nodeSelector");
     kind == Kind::FelixConfiguration && sink.problems.errors().all(|problem| is_parameter(&problem.field))
 }
 
-/// A `FelixConfiguration` for the nodes that its selector picks. Without a selector it picks none.
+/// Reads a `FelixConfiguration` for selected nodes. Without a selector it selects none.
 pub(crate) fn scoped_config(map: Map<'_, '_>, sink: &mut Sink) -> ScopedConfig {
     let mut selector = Selector::none();
     if let Some(spec) = map.field("spec").and_then(|spec| spec.map(sink))
@@ -85,7 +86,7 @@ pub(crate) fn scoped_config(map: Map<'_, '_>, sink: &mut Sink) -> ScopedConfig {
     ScopedConfig { selector, created, parameters: felix_parameters(map, sink).into_iter().collect() }
 }
 
-/// What the model keeps of a `BGPConfiguration`.
+/// Reads the fields of a `BGPConfiguration` that the model keeps.
 pub(crate) fn bgp_configuration(map: Map<'_, '_>, sink: &mut Sink) -> BgpConfiguration {
     let Some(spec) = map.field("spec").and_then(|spec| spec.map(sink)) else { return BgpConfiguration::default() };
     let mut cidrs = |name: &str| -> Box<[Arc<str>]> {
@@ -105,7 +106,8 @@ pub(crate) fn bgp_configuration(map: Map<'_, '_>, sink: &mut Sink) -> BgpConfigu
     }
 }
 
-/// Converts a `FelixConfiguration`: `default` is for all nodes, `node.NAME` for one, any other for those it selects.
+/// Converts a `FelixConfiguration`: `default` applies to all nodes, `node.NAME` to one, any other
+/// to the selected ones.
 pub(crate) fn felix_configuration(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     let name = &*object.id.name;
     let host = name.strip_prefix("node.").filter(|host| !host.is_empty()).map(Hostname::from);
@@ -121,7 +123,7 @@ pub(crate) fn felix_configuration(object: &Object<'_, '_>, sink: &mut Sink) -> O
     Some(parameters.into_iter().map(parameter).collect())
 }
 
-/// Converts the `ClusterInformation` called `default`
+/// Converts the `ClusterInformation` named `default`
 /// (`libcalico-go/lib/backend/syncersv1/updateprocessors/configurationprocessor.go`).
 pub(crate) fn cluster_information(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     if &*object.id.name != "default" {
@@ -154,7 +156,7 @@ pub(crate) fn bgp_configuration_resource(object: &Object<'_, '_>, sink: &mut Sin
     Some(vec![Update::BgpConfiguration((&*object.id.name).into(), Some(configuration.into()))])
 }
 
-/// Whether a field of `FelixConfiguration` is a duration.
+/// Reports whether a field of `FelixConfiguration` is a duration.
 pub(crate) fn is_duration_of_felix(field: &str) -> bool {
     matches!(of_field(field), Some((_, FieldForm::Seconds | FieldForm::Milliseconds)))
 }
@@ -198,7 +200,7 @@ fn stringify(form: FieldForm, cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option
         FieldForm::HealthTimeouts => {
             let mut timeouts = Vec::new();
             for timeout in cursor.items(sink) {
-                // That it is no mapping has been reported.
+                // A value of the wrong type has been reported.
                 let Some(map) = timeout.map(sink) else { continue };
                 let (name, field) = (map.text_or_empty("name", sink), map.field("timeout"));
                 if let Some(field) = field
@@ -243,7 +245,7 @@ fn proto_port(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<String> {
     let cidr = scalar::cidr(net, sink)?;
     let net = net.text(sink)?;
     Some(match cidr.family() {
-        // IPv4-mapped.
+        // The address is IPv4-mapped.
         Family::V4 if net.contains(':') => format!("{protocol}:{cidr}:{port}"),
         Family::V4 => format!("{protocol}:{net}:{port}"),
         Family::V6 => format!("{protocol}:[{net}]:{port}"),
@@ -256,7 +258,7 @@ fn range(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<String> {
     Some(format!("{}-{}", bound("min")?, bound("max")?))
 }
 
-/// A duration as Go writes it, such as `1m30s` or `250ms`, in nanoseconds.
+/// Reads a duration in Go notation, such as `1m30s` or `250ms`, in nanoseconds.
 fn duration(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<f64> {
     let text = cursor.text(sink)?;
     let nanoseconds = crate::duration::parse(text);
@@ -270,12 +272,14 @@ fn decimal(nanoseconds: f64, unit: f64) -> String {
     (nanoseconds / unit).to_string()
 }
 
-/// Returns the seconds since 1970 of an RFC 3339 text, as Kubernetes writes them: `2024-01-31T12:00:00Z`.
+/// Returns the seconds since 1970 of an RFC 3339 text, as Kubernetes writes them:
+/// `2024-01-31T12:00:00Z`.
 fn seconds_since_1970(text: &str) -> Option<i64> {
     Some(text.parse::<Timestamp>().ok()?.as_second())
 }
 
-/// Writes seconds since 1970 as RFC 3339 in UTC; a time outside of the years -9999 to 9999 becomes the nearest one within.
+/// Writes seconds since 1970 as RFC 3339 in UTC; a time outside of the years -9999 to 9999 becomes
+/// the nearest one within.
 #[must_use]
 #[expect(clippy::expect_used, reason = "the seconds are clamped to the range")]
 pub fn time_text(seconds: i64) -> String {

@@ -67,7 +67,7 @@ fn required<'n>(spec: Map<'n, '_>, name: &str, sink: &mut Sink) -> Option<&'n st
     Some(text)
 }
 
-/// An interface, if Calico's API takes the name.
+/// Returns the interface of a name that Calico's API accepts.
 fn interface(name: &str) -> Option<InterfaceName> {
     let is_plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'));
     name.parse().ok().filter(|_| is_plain)
@@ -84,7 +84,7 @@ fn workload_interface(spec: Map<'_, '_>, sink: &mut Sink) -> Option<InterfaceNam
     interface
 }
 
-/// A workload has addresses, not networks.
+/// Reads an address of a workload, which may not be a wider network.
 fn single_address(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Cidr> {
     let net = scalar::cidr(cursor, sink)?.masked();
     if net != Cidr::host(net.address()) {
@@ -93,7 +93,7 @@ fn single_address(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Cidr> {
     Some(net)
 }
 
-/// A port with a name; one without has another purpose and is left out.
+/// Reads a port with a name; a port without a name has another purpose and is left out.
 fn named_port(cursor: Cursor<'_, '_>, fields: &[&str], sink: &mut Sink) -> Option<EndpointPort> {
     let map = cursor.map(sink)?;
     map.known(fields, sink);
@@ -212,7 +212,7 @@ pub(crate) fn workload_endpoint(
     Some(vec![Update::WorkloadEndpoint(key, Some(object.root.valid(value, sink)?))])
 }
 
-/// Checks the fields that the name of the object has, too.
+/// Checks the fields that are also part of the object's name.
 fn check_parts(spec: Map<'_, '_>, parts: [(&str, &str); 3], sink: &mut Sink) {
     for (name, expected) in parts {
         if let Some(field) = spec.field(name)
@@ -242,7 +242,7 @@ fn extras(object: &Object<'_, '_>, spec: Map<'_, '_>, nats: &[NatMapping], sink:
     }
 }
 
-/// The parts between single hyphens, doubled ones being part of the text.
+/// Splits a name at single hyphens; a doubled hyphen is a hyphen of the part.
 fn name_parts(name: &str) -> Option<[String; 4]> {
     let mut parts = vec![String::new()];
     let mut letters = name.chars().peekable();

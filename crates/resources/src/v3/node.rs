@@ -14,7 +14,7 @@ use crate::object::{Contributions, Object};
 use crate::scalar;
 use crate::tree::{Content, Cursor, Map, Sink};
 
-/// What the model keeps of a `Node` of `projectcalico.org/v3`.
+/// Reads the fields of a `Node` of `projectcalico.org/v3` that the model keeps.
 pub(crate) fn node(root: &Cursor<'_, '_>, map: Map<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Node {
     let metadata = map.field("metadata").and_then(|metadata| metadata.map(sink));
     let pairs = match &metadata {
@@ -23,7 +23,7 @@ pub(crate) fn node(root: &Cursor<'_, '_>, map: Map<'_, '_>, labels: &mut Interne
     };
     let labels = scalar::interned(root, pairs, labels, sink);
     let status = map.field("status").and_then(|status| status.map(sink));
-    // An unreadable network is passed over.
+    // An unreadable network is left out.
     let pod_networks = status.map(|status| status.texts("podCIDRs", sink)).unwrap_or_default();
     let pod_networks = pod_networks.iter().filter_map(|text| text.parse().ok()).collect();
     let Some(spec) = map.field("spec").and_then(|spec| spec.map(sink)) else {
@@ -50,7 +50,8 @@ fn bgp(map: Map<'_, '_>, sink: &mut Sink) -> NodeBgp {
     }
 }
 
-/// An AS number: 32 bits, or two halves with a dot between them (`api/pkg/lib/numorstring/asnumber.go`).
+/// Reads an AS number: 32 bits, or two halves with a dot between them
+/// (`api/pkg/lib/numorstring/asnumber.go`).
 pub(crate) fn as_number(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Arc<str>> {
     let Content::Text(text) = cursor.content() else {
         return cursor.int::<u32>(0, i64::from(u32::MAX), sink).map(|n| n.to_string().into());
@@ -75,14 +76,14 @@ fn address(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<NodeAddress> {
         "CalicoNodeIP" => NodeAddressKind::CalicoNodeIp,
         "InternalIP" => NodeAddressKind::InternalIp,
         "ExternalIP" => NodeAddressKind::ExternalIp,
-        // Any address is one of the node's; host names and the like say nothing that is used.
+        // Any address belongs to the node; host names and other types are not used.
         _ if address.parse::<Cidr>().is_ok() => NodeAddressKind::Other,
         _ => return None,
     };
     Some(NodeAddress { address, kind })
 }
 
-/// What a node contributes besides itself: addresses of tunnels, and `WireGuard` keys.
+/// Further contributions of a node: tunnel addresses and `WireGuard` keys.
 #[derive(Default)]
 pub(crate) struct NodeFacts<'n> {
     pub(crate) ipip_address: &'n str,
@@ -97,7 +98,7 @@ pub(crate) struct NodeFacts<'n> {
 }
 
 impl<'n> NodeFacts<'n> {
-    /// Those of the specification of a `Node` of `projectcalico.org/v3`.
+    /// Reads them from the specification of a `Node` of `projectcalico.org/v3`.
     fn of_spec(spec: Map<'n, '_>, sink: &mut Sink) -> Self {
         let mut facts = Self {
             vxlan_address: spec.text_or_empty("ipv4VXLANTunnelAddr", sink),
@@ -116,7 +117,7 @@ impl<'n> NodeFacts<'n> {
         facts
     }
 
-    /// The addresses of tunnels that are addresses.
+    /// Returns the valid tunnel addresses.
     pub(crate) fn tunnels(&self) -> Option<Box<NodeTunnels>> {
         let address = parse_address;
         let tunnels = NodeTunnels {
@@ -130,7 +131,8 @@ impl<'n> NodeFacts<'n> {
     }
 }
 
-/// Everything that a node contributes (`libcalico-go/lib/backend/syncersv1/updateprocessors/felixnodeprocessor.go`).
+/// Returns all contributions of a node
+/// (`libcalico-go/lib/backend/syncersv1/updateprocessors/felixnodeprocessor.go`).
 pub(crate) fn node_contributions(
     object: &Object<'_, '_>,
     node: Node,
@@ -189,7 +191,7 @@ fn tunnel_address(object: &Object<'_, '_>, text: &str, sink: &mut Sink) -> Optio
     address
 }
 
-/// 32 bytes in base64.
+/// Reports whether a text is a key: 32 bytes in base64.
 fn is_wireguard_key(text: &str) -> bool {
     text.len() == 44
         && text.ends_with('=')

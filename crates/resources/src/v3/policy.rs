@@ -12,8 +12,8 @@ use crate::object::{Contributions, Kind, Meta, Object, PolicyNames, STORED_VERSI
 use crate::spelling::is_meant;
 use crate::tree::{Cursor, Map, Sink};
 
-/// The name of a policy: that of the metadata which is kept in an annotation, or without the prefix that older releases
-/// put before the names of the default tier; see [`PolicyNames`].
+/// Returns the name of a policy: that in the annotation with the metadata, or else without the
+/// prefix that older releases put before names of the default tier; see [`PolicyNames`].
 pub(crate) fn stored_policy_name(
     meta: &Meta<'_>,
     stored: Option<&StoredMeta<'_>>,
@@ -80,7 +80,7 @@ pub(crate) fn policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contrib
 
     let staged_action = if staged { staged_action(spec, sink) } else { None };
     if staged_action == Some(Staged::Delete) {
-        // The types are dropped when it is stored.
+        // The types are dropped when the policy is stored.
         let meant = ["stagedAction", "tier", "order", "types"];
         if let Some((name, field)) = spec.fields().find(|(name, _)| !meant.contains(name)) {
             field.error(sink, format!("`{name}` has no meaning when the staged action is Delete"));
@@ -142,8 +142,9 @@ pub(crate) fn order(spec: Map<'_, '_>, sink: &mut Sink) -> Option<Order> {
     order
 }
 
-/// The declared types. If none is declared, those of the rules that there are, as the original fills in when a policy is
-/// written (`api/pkg/defaults`); in a datastore, where something else has written it, both (`felix/calc/policy_sorter.go`).
+/// Returns the declared types. If none is declared, these are the types with rules, as Calico fills
+/// in when a policy is written (`api/pkg/defaults`). For a datastore, which another program has
+/// written, they are both (`felix/calc/policy_sorter.go`).
 fn types(spec: Map<'_, '_>, source: UnknownFields, ingress: bool, egress: bool, sink: &mut Sink) -> PolicyTypes {
     let mut types = PolicyTypes { ingress: false, egress: false };
     let count = spec.list("types", sink, |word, sink| {
@@ -191,7 +192,7 @@ pub(crate) enum Staged {
     Action(StagedAction),
 }
 
-/// What a staged policy stands for; `Set` if it does not say (`api/config/crd`).
+/// Returns the action of a staged policy; `Set` if it is absent (`api/config/crd`).
 pub(crate) fn staged_action(spec: Map<'_, '_>, sink: &mut Sink) -> Option<Staged> {
     let Some(field) = spec.field("stagedAction") else { return Some(Staged::Action(StagedAction::Set)) };
     match field.text(sink)? {
@@ -234,15 +235,16 @@ fn check(spec: Map<'_, '_>, policy: &Policy, sink: &mut Sink) {
     }
 }
 
-/// A policy that denies what an invalid one selects, in the directions that it declares or else both. If it cannot be
-/// known what it selects: everything of its namespace, or of the cluster, in a datastore; `None` in a file.
+/// Returns a policy that denies the endpoints selected by an invalid one, in its declared
+/// directions or else in both. If its selector is unreadable, it selects the whole namespace, or
+/// the cluster, in a datastore; in a file the result is `None`.
 pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions> {
     let sink = &mut Sink::default();
     let global = object.id.kind == Kind::GlobalNetworkPolicy;
     let spec = object.map.field("spec")?.map(sink)?;
     let selector_fields = ["selector", "namespaceSelector", "serviceAccountSelector"];
     let known = |name: &str| FIELDS.contains(&name) || GLOBAL_FIELDS.contains(&name);
-    // A field that is not understood may be a misspelt selector.
+    // An unknown field may be a misspelt selector.
     if spec.fields().any(|(name, _)| !known(name)) && spec.field("selector").is_none() {
         return None;
     }
@@ -252,7 +254,8 @@ pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions
     let id = policy_id(object)?;
     let selector = combined_selector(&object.id.namespace, global, spec, sink);
     let selector = match object.options.unknown_fields {
-        // What reads a datastore goes on, so that the policy must not be missed; one in a file stops the start.
+        // A reader of a datastore continues, so it needs a substitute; an invalid policy in a file
+        // prevents the start.
         UnknownFields::Ignore if sink.has_errors() => id.widest_selector(),
         _ if sink.has_errors() => return None,
         _ => selector,
@@ -269,7 +272,8 @@ pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions
     let place = Policy {
         namespace: (!global).then(|| Arc::clone(&object.id.namespace)),
         tier: tier_name(spec, &mut Sink::default()),
-        // Without a readable order it must come first, or another policy might allow before it denies.
+        // Without a readable order it must come first, or another policy might allow before it
+        // denies.
         order: match spec.field("order") {
             Some(_) => order(spec, &mut Sink::default()).or_else(|| Order::new(f64::MIN)),
             None => None,
@@ -284,7 +288,7 @@ pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions
     Some(vec![Update::Policy(id, Some(denial))])
 }
 
-/// Reads a `Tier`. One without an order has that of the default tier, also where it is in a datastore already
+/// Reads a `Tier`. A tier without an order has that of the default tier, also in a datastore
 /// (`libcalico-go/lib/resources/tier.go`, `libcalico-go/lib/backend/k8s/resources/tiers.go`).
 pub(crate) fn tier(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     use tortie_model::{Tier, TierDefaultAction};
@@ -310,7 +314,7 @@ pub(crate) fn tier(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contribut
     Some(vec![Update::Tier(TierName::new(Arc::clone(&object.id.name)), Some(tier))])
 }
 
-/// The tiers that every cluster has keep their place and their default action.
+/// Checks that built-in tiers have their fixed order and default action.
 fn check_built_in(root: Cursor<'_, '_>, name: &str, tier: &tortie_model::Tier, sink: &mut Sink) {
     let Some(built_in) = built_in_tier(name) else { return };
     if *tier != built_in.tier() {

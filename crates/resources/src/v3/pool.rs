@@ -23,7 +23,7 @@ const FIELDS: [&str; 11] = [
 /// Converts an `IPPool`.
 pub(crate) fn ip_pool(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     let spec = object.required_spec(sink)?;
-    // Other releases have other fields; none of them could restrict anything.
+    // Other releases have other fields; none of them restricts anything.
     spec.expect_only(&FIELDS, sink);
     let Some(cidr_field) = spec.field("cidr") else {
         spec.missing("cidr", sink);

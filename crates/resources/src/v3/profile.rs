@@ -10,7 +10,7 @@ use crate::object::{Contributions, Object, check_labels, is_dns_subdomain};
 use crate::scalar;
 use crate::tree::{Cursor, Map, Sink};
 
-/// The labels that a `Profile` resource applies.
+/// Reads the labels that a `Profile` applies.
 pub(crate) fn profile_labels(
     root: &Cursor<'_, '_>,
     map: Map<'_, '_>,
@@ -26,8 +26,8 @@ pub(crate) fn profile_labels(
     Profile { labels: scalar::interned(root, pairs, labels, sink) }
 }
 
-/// As labels of resources; but the prefix of labels that come from a namespace or service account is not counted, and the
-/// name of a service account may be longer than a label.
+/// Checks labels as those of resources, without the prefix for labels of a namespace or service
+/// account. The name of a service account may be longer than a label value.
 fn check_inherited(labels: &[(&str, &str)], cursor: Cursor<'_, '_>, sink: &mut Sink) {
     let account_name = format!("{SERVICE_ACCOUNT_PREFIX}{NAME_LABEL}");
     let bare: Vec<(&str, &str)> = labels

@@ -1,11 +1,11 @@
-//! Limits of endpoints.
+//! Quality-of-service limits of endpoints.
 
 use tortie_model::QosControls;
 
 use crate::scalar;
 use crate::tree::{Map, Sink};
 
-/// The limits of an endpoint, which are the same in its resource.
+/// Reads the limits of an endpoint; its resource has the same field names.
 pub(crate) fn qos(map: Map<'_, '_>, sink: &mut Sink) -> Option<QosControls> {
     let map = map.field("qosControls")?.map(sink)?;
     let mut number = |name: &str| map.field(name).and_then(|n| n.int(i64::MIN, i64::MAX, sink)).unwrap_or_default();

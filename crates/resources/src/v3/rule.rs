@@ -15,7 +15,7 @@ use crate::scalar::{self, Spelling};
 use crate::spelling::is_meant;
 use crate::tree::{Cursor, Map, Sink};
 
-/// Where a rule stands, as far as its meaning depends on it.
+/// Context of a rule that affects its meaning.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'s> {
     /// The policy's namespace; empty for a global policy or a profile.
@@ -111,7 +111,7 @@ fn action(map: Map<'_, '_>, sink: &mut Sink) -> RuleAction {
     RuleAction::Deny
 }
 
-/// What other firewalls call actions.
+/// Returns a hint for the name of an action in other firewalls.
 fn action_meant(name: &str) -> String {
     let other = match &*name.to_ascii_lowercase() {
         "permit" | "accept" | "pass-through" => "Allow",
@@ -203,7 +203,7 @@ fn side(map: Map<'_, '_>, name: &str, place: Place<'_>, peer: bool, sink: &mut S
     }
 }
 
-/// A selector that has been checked.
+/// Returns a selector as written; it has been checked.
 pub(crate) fn as_written(text: &str, sink: &mut Sink) -> Option<Selector> {
     if text.is_empty() { None } else { sink.selectors.parse(text).ok() }
 }
@@ -217,7 +217,8 @@ fn account_name<'n>(cursor: Cursor<'n, '_>, sink: &mut Sink) -> Option<&'n str> 
     Some(name)
 }
 
-/// A selector that parses; empty if absent or blank. `global()` is a whole namespace selector or nothing.
+/// Reads a selector; empty if absent or blank. `global()` is valid only as a whole namespace
+/// selector.
 pub(crate) fn selector<'n>(map: Map<'n, '_>, name: &str, over_namespaces: bool, sink: &mut Sink) -> &'n str {
     let Some(field) = map.field(name) else { return "" };
     let Some(text) = field.text(sink) else { return "" };
@@ -239,7 +240,7 @@ pub(crate) fn selector<'n>(map: Map<'n, '_>, name: &str, over_namespaces: bool, 
     text
 }
 
-/// Networks, masked.
+/// Reads networks without host bits.
 fn nets(side: Map<'_, '_>, name: &str, sink: &mut Sink) -> List<Cidr> {
     side.list(name, sink, scalar::net).into()
 }
@@ -262,7 +263,7 @@ fn service(side: Map<'_, '_>, place: Place<'_>, peer: bool, sink: &mut Sink) -> 
     } else if !place.ingress && (side.field("ports").is_some() || side.field("notPorts").is_some()) {
         field.error(sink, "brings its own ports; `ports` and `notPorts` cannot be given with it");
     }
-    // A service without namespace is one of the policy's namespace.
+    // A service without a namespace belongs to that of the policy.
     let namespace = if namespace.is_empty() { place.namespace } else { namespace };
     if namespace.is_empty() {
         map.missing("namespace", sink);
@@ -310,7 +311,7 @@ fn methods(http: Map<'_, '_>, sink: &mut Sink) -> Box<[Arc<str>]> {
     .into()
 }
 
-/// The rules about several fields at once (`libcalico-go/lib/validator/v3/validator.go`).
+/// Checks that concern several fields (`libcalico-go/lib/validator/v3/validator.go`).
 fn check(map: Map<'_, '_>, rule: &Rule, place: Place<'_>, sink: &mut Sink) {
     check_ports(map, rule, sink);
     check_families(map, rule, sink);
@@ -358,7 +359,7 @@ fn check_ports(map: Map<'_, '_>, rule: &Rule, sink: &mut Sink) {
     }
 }
 
-/// All networks of a rule belong to one family, which is that of the rule.
+/// Checks that all networks of a rule belong to one family, which is that of the rule.
 fn check_families(map: Map<'_, '_>, rule: &Rule, sink: &mut Sink) {
     let by_protocol = match rule.protocol.map(Protocol::number) {
         Some(1) => Some(Family::V4),

@@ -1,7 +1,7 @@
-//! How the selectors of a resource become one selector over the labels of endpoints.
+//! Combination of the selectors of a resource to one selector over endpoint labels.
 //!
-//! What the user wrote is kept word for word, in parentheses, once it has been parsed; only selectors over namespaces and
-//! service accounts are rewritten, as expressions
+//! The user's text is kept verbatim in parentheses, once it has been parsed. Only selectors over
+//! namespaces and service accounts are rewritten, as expressions
 //! (`libcalico-go/lib/backend/syncersv1/updateprocessors/{rules,globalnetworkpolicyprocessor}.go`).
 
 use tortie_model::SelectorCache;
@@ -9,7 +9,7 @@ use tortie_selector::{Expr, Label, ParseError, Selector};
 
 use crate::object::reserved::{NAMESPACE_LABEL, NAMESPACE_PREFIX, SERVICE_ACCOUNT_LABEL, SERVICE_ACCOUNT_PREFIX};
 
-/// The selectors of one side of a rule, as written; empty if absent.
+/// Selectors of one side of a rule, as written; empty if absent.
 #[derive(Default)]
 pub(crate) struct Words<'s> {
     pub(crate) selector: &'s str,
@@ -19,9 +19,10 @@ pub(crate) struct Words<'s> {
     pub(crate) account_names: Vec<&'s str>,
 }
 
-/// The selector of one side of a rule of a policy in `namespace` (empty for a global policy); `None` selects anything.
+/// Returns the selector of one side of a rule of a policy in `namespace` (empty for a global
+/// policy); `None` selects anything.
 ///
-/// Every selector in `words` has been checked; one that does not parse makes the result select nothing.
+/// Every selector in `words` has been checked; an invalid one makes the result select nothing.
 pub(crate) fn side_selector(namespace: &str, words: &Words<'_>, selectors: &mut SelectorCache) -> Option<String> {
     let namespaces = if !words.namespace_selector.is_empty() {
         over_namespaces(words.namespace_selector, selectors)
@@ -36,8 +37,8 @@ pub(crate) fn side_selector(namespace: &str, words: &Words<'_>, selectors: &mut 
     (!selector.is_empty()).then_some(selector)
 }
 
-/// Parses a combination, or says that it is too much for the language, such as a label whose name is too long with its
-/// prefix.
+/// Parses a combination. It fails if the combination exceeds the language, such as a label name
+/// that is too long with its prefix.
 pub(crate) fn combination(text: &str, selectors: &mut SelectorCache) -> Result<Selector, CombinationError> {
     selectors.parse(text).map_err(CombinationError)
 }
@@ -47,7 +48,7 @@ pub(crate) fn combination(text: &str, selectors: &mut SelectorCache) -> Result<S
 #[error("the selectors do not combine to a selector")]
 pub(crate) struct CombinationError(#[source] ParseError);
 
-/// `(a) && (b)`, or the one that is not empty.
+/// Returns `(a) && (b)`, or the one that is not empty.
 fn join(a: &str, b: &str) -> String {
     match (a.is_empty(), b.is_empty()) {
         (false, false) => format!("({a}) && ({b})"),
@@ -71,7 +72,7 @@ fn over_accounts(words: &Words<'_>, selectors: &mut SelectorCache) -> String {
     join(&selector, &names)
 }
 
-/// A selector over the labels of namespaces, as a selector over the labels of endpoints.
+/// Converts a selector over namespace labels to a selector over endpoint labels.
 #[expect(clippy::expect_used, reason = "the label is a constant")]
 fn over_namespaces(text: &str, selectors: &mut SelectorCache) -> String {
     let Ok(selector) = selectors.parse(text) else { return Selector::none().to_string() };
@@ -91,7 +92,7 @@ fn prefixed(text: &str, prefix: &str, selectors: &mut SelectorCache) -> String {
     selectors.parse(text).unwrap_or_else(|_| Selector::none()).with_label_prefix(prefix).to_string()
 }
 
-/// What a policy of a namespace selects.
+/// Returns the selector of a namespaced policy.
 pub(crate) fn namespaced_policy(
     namespace: &str,
     selector: &str,
@@ -106,7 +107,7 @@ pub(crate) fn namespaced_policy(
     format!("({selector}) && {}", prefixed(account_selector, SERVICE_ACCOUNT_PREFIX, selectors))
 }
 
-/// What a global policy selects.
+/// Returns the selector of a global policy.
 pub(crate) fn global_policy(
     selector: &str,
     namespace_selector: &str,
@@ -128,7 +129,8 @@ pub(crate) fn global_policy(
     current
 }
 
-/// Replaces `all()` by `has(label)`, in the user's own selector too. A text without it is left as it is.
+/// Replaces `all()` by `has(label)`, also in the user's part. A text without `all()` stays
+/// unchanged.
 fn all_means_has(text: &str, label: &str, selectors: &mut SelectorCache) -> String {
     let (Ok(selector), Ok(label)) = (selectors.parse(text), Label::new(label)) else {
         return Selector::none().to_string();

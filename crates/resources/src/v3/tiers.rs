@@ -1,29 +1,30 @@
-//! What every datastore has from its beginning, and nobody may take away.
+//! Built-in tiers and profile, which every datastore has and no user can delete.
 
 use serde_json::{Map, Value, json};
 use tortie_model::{Order, Tier, TierDefaultAction};
 
 use crate::object::Kind;
 
-/// The profile that allows everything. It is there without being kept, and cannot be written.
+/// Name of the profile that allows everything. It exists without an entry in the datastore, and
+/// cannot be written.
 pub const DEFAULT_ALLOW_PROFILE: &str = "projectcalico-default-allow";
 
-/// The order of a tier that has none.
+/// Order of a tier without an order.
 pub const DEFAULT_TIER_ORDER: u32 = 1_000_000;
 
-/// A tier that is always there (`libcalico-go/lib/clientv3/client.go`).
+/// Built-in tier (`libcalico-go/lib/clientv3/client.go`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BuiltIn {
     /// The name.
     pub name: &'static str,
     /// The order.
     pub order: f64,
-    /// What happens to what no policy of the tier decides on.
+    /// The action on packets that no policy of the tier decides.
     pub default_action: TierDefaultAction,
 }
 
 impl BuiltIn {
-    /// The tier as a resource.
+    /// Returns the tier as a resource.
     #[must_use]
     pub fn object(&self) -> Value {
         json!({
@@ -34,7 +35,7 @@ impl BuiltIn {
         })
     }
 
-    /// The tier as a value of the model.
+    /// Returns the tier as a value of the model.
     #[must_use]
     pub fn tier(&self) -> Tier {
         Tier { order: Order::new(self.order), default_action: Some(self.default_action) }
@@ -47,24 +48,24 @@ const BUILT_IN: [BuiltIn; 3] = [
     BuiltIn { name: "kube-baseline", order: 10_000_000.0, default_action: TierDefaultAction::Pass },
 ];
 
-/// The tiers that are always there.
+/// Returns the built-in tiers.
 pub fn built_in_tiers() -> impl Iterator<Item = BuiltIn> {
     BUILT_IN.into_iter()
 }
 
-/// The built-in tier of this name.
+/// Returns the built-in tier of this name.
 #[must_use]
 pub fn built_in_tier(name: &str) -> Option<BuiltIn> {
     BUILT_IN.into_iter().find(|tier| tier.name == name)
 }
 
-/// The tier that a policy of this `spec` is in.
+/// Returns the tier of a policy with this `spec`.
 #[must_use]
 pub fn tier_of(spec: &Map<String, Value>) -> &str {
     spec.get("tier").and_then(Value::as_str).filter(|tier| !tier.is_empty()).unwrap_or("default")
 }
 
-/// Why a built-in tier cannot be as it is written. Displayed, it begins with the field.
+/// Error of a modified built-in tier. Its text begins with the field.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TierError {
@@ -76,14 +77,14 @@ pub enum TierError {
     DefaultAction(BuiltIn),
 }
 
-/// Whether a tier may be what it is written as: order and default action of the built-in ones are fixed
+/// Checks that a built-in tier has its fixed order and default action
 /// (`libcalico-go/lib/validator/v3/validator.go`).
 ///
 /// # Errors
-/// What it must be.
+/// The field with its required value.
 pub fn check_tier(name: &str, spec: &Map<String, Value>) -> Result<(), TierError> {
     let Some(tier) = built_in_tier(name) else { return Ok(()) };
-    // What is missing is filled in as for any tier.
+    // Missing fields get the defaults of any tier.
     let order =
         spec.get("order").filter(|order| !order.is_null()).map_or(Some(f64::from(DEFAULT_TIER_ORDER)), Value::as_f64);
     if order != Some(tier.order) {

@@ -1,4 +1,4 @@
-//! What the original fills in where nothing is written, field by field, and what each reader here makes of it.
+//! Calico's defaults of absent fields, field by field, and their treatment by each reader.
 
 mod table;
 
@@ -12,7 +12,7 @@ use tortie_resources::v1;
 
 use table::{Ours, Row, rows};
 
-/// A field that the definitions of the original's resources have a default for (`testdata/crd_defaults.jsonl`).
+/// Field with a default in the definitions of Calico's resources (`testdata/crd_defaults.jsonl`).
 #[derive(serde::Deserialize)]
 struct CrdDefault {
     crd: String,
@@ -21,23 +21,23 @@ struct CrdDefault {
     default: Json,
 }
 
-/// A way by which an object comes to the model.
+/// Source of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reader {
-    /// A manifest that somebody has written.
+    /// A manifest of a user.
     File,
-    /// What an API server holds.
+    /// An object of the API server.
     Kubernetes,
-    /// What is in etcd after `tortie apply` or calicoctl has written it.
+    /// An object in etcd, written by `tortie apply` or calicoctl.
     Etcd,
-    /// What is in etcd as it is: older releases have filled in less.
+    /// An object in etcd without further defaults: older releases have filled in fewer.
     EtcdStored,
 }
 
 const READERS: [Reader; 4] = [Reader::File, Reader::Kubernetes, Reader::Etcd, Reader::EtcdStored];
 
 impl Reader {
-    /// What the object contributes; `None` if the reader never meets its kind.
+    /// Returns the contributions of the object; `None` if the reader never meets its kind.
     fn contributions(self, object: &Json) -> Option<Contributions> {
         let text = |field: &str| object[field].as_str().expect("text");
         let kind = Kind::find(text("apiVersion"), text("kind")).expect("a known kind");
@@ -71,14 +71,14 @@ impl Reader {
     }
 }
 
-/// What is at a place of what an object contributes, written as Felix reads it.
+/// Returns the value at a pointer into the contribution, in the form that Felix reads.
 fn at(contributions: &Contributions, pointer: &str) -> Json {
     let bytes = contributions.first().and_then(v1::encode).expect("a contribution");
     let json: Json = serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into());
     json.pointer(pointer).cloned().unwrap_or(Json::Null)
 }
 
-/// The object with the field written.
+/// Returns the object with the field set.
 fn with_field(object: &Json, field: &str, value: &Json) -> Json {
     let mut whole = object.clone();
     let mut place = &mut whole;
@@ -138,7 +138,7 @@ fn every_default_of_the_definitions_is_in_the_table() {
     let rows = rows();
     let mut read = 0;
     for CrdDefault { crd, kind, field, default } in &all {
-        // Kinds for other syncers than Felix's mean nothing to the model.
+        // Kinds for syncers other than Felix's have no meaning for the model.
         let options = Options { block_source: BlockSource::IpamBlocks, ..Options::default() };
         if !Kind::find("projectcalico.org/v3", kind).is_some_and(|kind| options.takes(kind)) {
             continue;
@@ -150,7 +150,7 @@ fn every_default_of_the_definitions_is_in_the_table() {
         );
     }
     assert!(read > 30, "{read}");
-    // And the other way round: a row that gives a definition as its source is about a default of it.
+    // Conversely, each row with a definition as its source concerns one of its defaults.
     for row in rows.iter().filter(|row| row.source.starts_with("api/config/crd")) {
         assert!(all.iter().any(|crd| crd.kind == row.kind && crd.field == row.field), "{} {}", row.kind, row.field);
     }

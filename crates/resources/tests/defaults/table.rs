@@ -1,29 +1,30 @@
-//! The table: the defaults of the original and its API server, and what becomes of them here.
+//! Table of the defaults of Calico and its API server, and their treatment here.
 
 use serde_json::{Value as Json, json};
 
 use super::Reader::{self, Etcd, EtcdStored, File, Kubernetes};
 
-/// A default of the original.
+/// A default of Calico.
 pub(crate) struct Row {
     pub(crate) kind: &'static str,
     /// The field's path; `[]` is the first item of a list, `~` a dot within a name.
     pub(crate) field: &'static str,
     pub(crate) default: Json,
-    /// Where the original, or the API server before it, fills it in.
+    /// Place in Calico, or in the API server before it, that fills it in.
     pub(crate) source: &'static str,
-    /// An object that lacks the field.
+    /// An object without the field.
     pub(crate) object: Json,
     pub(crate) ours: Ours,
 }
 
-/// What becomes of an object that lacks the field.
+/// Treatment of an object without the field.
 pub(crate) enum Ours {
-    /// The same as of one that has it, through every reader; written for Felix, this stands at this place.
+    /// The same as with the field, through every reader. In the form for Felix, this value is at
+    /// this pointer.
     Same(&'static str, Json),
-    /// The field means nothing to the model, for this reason.
+    /// The field has no meaning for the model, for this reason.
     NotRead(&'static str),
-    /// Something else than of one that has it, at least through one reader, for this reason.
+    /// Different from an object with the field, through at least one reader, for this reason.
     Differs { at: &'static str, reads: Vec<(Reader, Json)>, why: &'static str },
 }
 
@@ -39,7 +40,7 @@ fn everywhere(value: &Json) -> Vec<(Reader, Json)> {
     [File, Kubernetes, Etcd, EtcdStored].map(|reader| (reader, value.clone())).into()
 }
 
-/// The same default in a number of kinds.
+/// Returns the rows of the same default in several kinds.
 fn of_kinds(kinds: &[&'static str], row: impl Fn(&'static str) -> Row) -> Vec<Row> {
     kinds.iter().map(|kind| row(kind)).collect()
 }
@@ -170,9 +171,10 @@ fn of_tiers() -> Vec<Row> {
             object: tier(),
             ours: Same("/defaultAction", json!("Deny")),
         },
-        // For what is in etcd as it is, the original's `calicoctl get` says so as well, while its Felix takes the tier for
-        // the last one. Such are tiers of releases up to 3.29, when the default tier had no order either: beside one that
-        // has, to be last would be another place.
+        // For an object that etcd has without an order, Calico's `calicoctl get` shows this order
+        // as well, while Felix evaluates the tier last. Such tiers come from releases up to 3.29,
+        // when the default tier had no order either. Beside a default tier with an order, the last
+        // place would be a different one.
         Row {
             kind: "Tier",
             field: "spec.order",
@@ -309,7 +311,7 @@ fn of_configuration() -> Vec<Row> {
     ]
 }
 
-/// What a `FelixConfiguration` for selected nodes is written as.
+/// Returns the encoded form of a `FelixConfiguration` for selected nodes.
 fn scoped(parameters: &[(&str, &str)]) -> Json {
     let annotations: serde_json::Map<String, Json> =
         parameters.iter().map(|(name, value)| (format!("config.projectcalico.org/{name}"), json!(value))).collect();

@@ -1,4 +1,4 @@
-//! What converted objects mean, found by looking at all of them.
+//! Evaluation of converted objects by exhaustive search.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ type Labels = BTreeMap<String, String>;
 pub(crate) struct Model {
     endpoints: Vec<Arc<WorkloadEndpoint>>,
     policies: Vec<Arc<Policy>>,
-    /// For each selector in use, which of the endpoints it picks.
+    /// For each used selector, whether it selects each endpoint.
     selected: HashMap<String, Vec<bool>>,
 }
 
@@ -79,12 +79,12 @@ impl Model {
             && (side.ports.is_empty() || side.ports.iter().any(port_matches))
     }
 
-    /// Whether a connection is let out of its source, and into its destination.
+    /// Reports whether the source's egress and the destination's ingress allow a connection.
     pub(crate) fn allows(&self, from: IpAddr, to: IpAddr, protocol: Protocol, port: u16) -> (bool, bool) {
         let (from, to) = ((from, self.endpoint(from)), (to, self.endpoint(to)));
         let direction = |own: Option<usize>, ingress: bool| {
             let Some(endpoint) = own else { return true };
-            // Both kinds of administrators' policies are never in one case.
+            // No case has both kinds of administrators' policies.
             for (tiers, decides) in [
                 (&["kube-admin", "adminnetworkpolicy"][..], false),
                 (&["default"], true),
@@ -110,7 +110,7 @@ impl Model {
                     Some(RuleAction::Allow) => return true,
                     Some(RuleAction::Deny) => return false,
                     None if decides && !policies.is_empty() => return false,
-                    // Pass, or nothing was said.
+                    // The result is pass, or no rule matched.
                     Some(_) | None => {}
                 }
             }
@@ -120,7 +120,7 @@ impl Model {
     }
 }
 
-/// An endpoint's labels over those of its profiles.
+/// Returns an endpoint's labels merged over those of its profiles.
 fn inherited(endpoint: &WorkloadEndpoint, profiles: &BTreeMap<ProfileName, Profile>) -> Labels {
     let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
     let mut labels: Labels = BTreeMap::new();

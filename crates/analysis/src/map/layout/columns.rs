@@ -1,30 +1,31 @@
-//! Blocks in columns: each to the right of those that reach it, as far as that can be.
+//! Blocks in columns: each to the right of those that reach it, as far as possible.
 
 #![expect(clippy::indexing_slicing, reason = "blocks and columns are numbered by their places")]
 
 use super::Rect;
 
-/// Something passes from a block to another, not to itself.
+/// Connection from a block to another one.
 pub(super) struct Arrow {
     pub(super) from: usize,
     pub(super) to: usize,
-    /// How wide its label is.
+    /// Width of its label.
     pub(super) room: f64,
 }
 
-/// Blocks with their places.
+/// Blocks with their positions.
 pub(super) struct Placed {
     pub(super) rects: Vec<Rect>,
     pub(super) width: f64,
     pub(super) height: f64,
 }
 
-/// Between columns that nothing connects.
+/// Gap between unconnected columns.
 const COLUMN_GAP: f64 = 24.0;
 const MAX_COLUMN_GAP: f64 = 190.0;
-/// How wide a picture is, by its height.
+/// Ratio of the width of a picture to its height.
 const ASPECT: f64 = 1.7;
-/// More columns than a few are put together while all is so much wider than high.
+/// Number of columns that are never merged. More columns are merged while the ratio of width to
+/// height exceeds `MAX_ASPECT`.
 const FEW_COLUMNS: usize = 3;
 const MAX_ASPECT: f64 = 2.6;
 const SWEEPS: usize = 4;
@@ -77,7 +78,8 @@ pub(super) fn in_columns(sizes: &[Rect], arrows: &[Arrow], gap: f64) -> Placed {
     placed
 }
 
-/// Has neighbouring columns be one, those that are shortest together first, until all is not too wide for its height.
+/// Merges neighbouring columns, the pair of least height first, until the picture is not too wide
+/// for its height.
 #[expect(clippy::expect_used, reason = "a few columns are never merged")]
 fn merge(columns: &mut Vec<Vec<usize>>, sizes: &[Rect], gap: f64, mut ranks: Vec<usize>) -> Vec<usize> {
     let height = |column: &[usize]| column.iter().map(|block| sizes[*block].height + gap).sum::<f64>();
@@ -98,7 +100,7 @@ fn merge(columns: &mut Vec<Vec<usize>>, sizes: &[Rect], gap: f64, mut ranks: Vec
     }
 }
 
-/// What nothing connects, in rows below the rest.
+/// Places unconnected blocks in rows below the rest.
 fn rows(placed: &mut Placed, alone: &[usize], area: f64, gap: f64) {
     let width = placed.width.max((area * ASPECT).sqrt());
     let mut y = if placed.height > 0.0 { placed.height + gap } else { 0.0 };
@@ -116,7 +118,7 @@ fn rows(placed: &mut Placed, alone: &[usize], area: f64, gap: f64) {
     }
 }
 
-/// A column in as many as it takes.
+/// Splits a column into as many as its height needs.
 fn cut(column: &[usize], target: f64, height: &impl Fn(&[usize]) -> f64, sizes: &[Rect], gap: f64) -> Vec<Vec<usize>> {
     let total = height(column);
     if total <= target {
@@ -136,7 +138,7 @@ fn cut(column: &[usize], target: f64, height: &impl Fn(&[usize]) -> f64, sizes: 
     cut
 }
 
-/// Who is connected to whom.
+/// Connections of each block.
 struct Neighbours {
     out: Vec<Vec<usize>>,
     into: Vec<Vec<usize>>,
@@ -161,11 +163,12 @@ impl Neighbours {
     }
 }
 
-/// The column of each block: the longest way to it, without what leads back.
+/// Returns the column of each block: the length of the longest path to it, without connections that
+/// lead back.
 fn ranks(neighbours: &Neighbours) -> Vec<usize> {
     let count = neighbours.out.len();
     let mut order: Vec<usize> = (0..count).collect();
-    // Who reaches more than reaches it is further to the left.
+    // A block with more outgoing than incoming connections is further to the left.
     order.sort_by_key(|block| {
         let (out, into) = (neighbours.out[*block].len(), neighbours.into[*block].len());
         (into.min(1), into.saturating_sub(out), std::cmp::Reverse(out), *block)
@@ -181,10 +184,10 @@ fn ranks(neighbours: &Neighbours) -> Vec<usize> {
             }
         }
     }
-    // What only reaches others is straight before them.
+    // A block without incoming connections is directly before the first block that it reaches.
     for block in 0..count {
         if neighbours.into[block].is_empty() {
-            // All that it reaches is to the right of it.
+            // All blocks that it reaches are to its right.
             let next = neighbours.out[block].iter().map(|next| ranks[*next]).min();
             ranks[block] = next.map_or(0, |next| next - 1);
         }
@@ -192,7 +195,8 @@ fn ranks(neighbours: &Neighbours) -> Vec<usize> {
     ranks
 }
 
-/// In depth-first order, each before those that it leads to but for those that lead back to it.
+/// Returns blocks in depth-first order: each before those that it reaches, except those that lead
+/// back to it.
 fn finished(order: &[usize], neighbours: &Neighbours) -> Vec<usize> {
     let mut seen = vec![false; order.len()];
     let mut done = Vec::new();
@@ -217,7 +221,7 @@ fn finished(order: &[usize], neighbours: &Neighbours) -> Vec<usize> {
     done
 }
 
-/// Orders each column by where the neighbours are.
+/// Sorts each column by the positions of the neighbours.
 fn put_in_order(columns: &mut [Vec<usize>], neighbours: &Neighbours) {
     let count = neighbours.out.len();
     let mut places = vec![0.0_f64; count];

@@ -1,4 +1,4 @@
-//! Lines between what is placed, and where their labels are.
+//! Lines between placed blocks, and the positions of their labels.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use super::{Curve, LETTER, Layout, Rect, Site, length, short};
 use crate::map::edges::Anchor;
 use crate::map::picture::Map;
 
-/// With more edges than this, labels are only shown on demand and need no room of their own.
+/// Number of edges above which labels are only shown on demand and need no space.
 pub(crate) const LABELLED: usize = 150;
-/// Where on its line a label may be.
+/// Possible positions of a label on its line.
 const PLACES: [f64; 7] = [0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74];
 
-/// What a line is attached to.
+/// Attachment of a line: the number of an anchor, and whether it is at the right side.
 type Side = (usize, bool);
 
 #[expect(clippy::indexing_slicing, reason = "edges are between nodes, groups and crowds that have places")]
@@ -23,7 +23,7 @@ fn rect(layout: &Layout, anchor: Anchor, is_source: bool) -> Rect {
     }
 }
 
-/// A number for each anchor.
+/// Returns a number for each anchor.
 fn key(map: &Map, anchor: Anchor, is_source: bool) -> usize {
     match anchor {
         Anchor::Node(node) => node,
@@ -37,7 +37,7 @@ fn key(map: &Map, anchor: Anchor, is_source: bool) -> usize {
 pub(super) fn curves(map: &Map, layout: &Layout) -> Vec<Curve> {
     let ends: Vec<(Rect, Rect)> =
         map.edges.iter().map(|edge| (rect(layout, edge.from, true), rect(layout, edge.to, false))).collect();
-    // Where lines meet what they connect: right or left, in the order of the other ends.
+    // Lines meet their ends at the right or left side, in the order of the other ends.
     let mut attached: BTreeMap<Side, Vec<(f64, usize, bool)>> = BTreeMap::new();
     for (number, (edge, (from, to))) in map.edges.iter().zip(&ends).enumerate() {
         let (source_right, target_right) = sides(from, to);
@@ -64,7 +64,7 @@ pub(super) fn curves(map: &Map, layout: &Layout) -> Vec<Curve> {
     curves
 }
 
-/// Whether a line leaves to the right, and arrives from the right.
+/// Returns whether a line leaves at the right side, and whether it arrives at the right side.
 fn sides(from: &Rect, to: &Rect) -> (bool, bool) {
     if from == to {
         return (true, true);
@@ -91,7 +91,7 @@ fn points(from: &Rect, to: &Rect, source_share: f64, target_share: f64) -> [(f64
         (start.1, end.1) = (from.y + 14.0, from.y + (from.height - 14.0).min(38.0));
         return [start, (start.0 + 46.0, start.1 - 8.0), (end.0 + 46.0, end.1 + 8.0), end];
     }
-    // From or to what is around the other end.
+    // One end is inside the other.
     if source_right == target_right && start.0 != end.0 && (from.touches(to)) {
         if from.width > to.width {
             start.1 = end.1;
@@ -101,7 +101,7 @@ fn points(from: &Rect, to: &Rect, source_share: f64, target_share: f64) -> [(f64
         let step = (end.0 - start.0) / 3.0;
         return [start, (start.0 + step, start.1), (end.0 - step, end.1), end];
     }
-    // One above the other, next to each other.
+    // One end is above the other, close to it.
     let between = (to.y - from.bottom()).max(from.y - to.bottom());
     if source_right == target_right && (0.0..60.0).contains(&between) {
         let overlap = (from.x.max(to.x), from.right().min(to.right()));
@@ -119,7 +119,7 @@ fn points(from: &Rect, to: &Rect, source_share: f64, target_share: f64) -> [(f64
     [start, (start.0 + bend, start.1), (end.0 - bend, end.1), end]
 }
 
-/// A point of a line.
+/// Returns a point of a line.
 fn along([start, one, two, end]: &[(f64, f64); 4], at: f64) -> (f64, f64) {
     let rest = 1.0 - at;
     let [a, b, c, d] = [rest * rest * rest, 3.0 * rest * rest * at, 3.0 * rest * at * at, at * at * at];
@@ -132,7 +132,7 @@ struct Labels {
 }
 
 impl Labels {
-    /// The first place on the line that is free.
+    /// Returns the first free position on the line.
     fn place(&mut self, points: &[(f64, f64); 4], width: f64) -> (f64, f64) {
         let middle = along(points, 0.5);
         if self.is_full {

@@ -77,7 +77,8 @@ fn what_is_not_changed_is_written_as_it_was() {
 fn releasing_without_a_cooldown_frees() {
     let mut changed = read(&block());
     let release = |ordinal, handle: &str, sequence| Release { ordinal, handle: handle.into(), sequence };
-    // One that is free, one that was allocated again, one to another handle, and one that was released already.
+    // One address is free, one was allocated again, one belongs to another handle, and one was
+    // released already.
     let outdated = [release(1, "h0", 0), release(0, "h0", 4), release(2, "h0", 1_700_000_000_000_000_001)];
     let now = UNIX_EPOCH + AT;
     assert!(changed.release(&outdated, now, Duration::ZERO).is_empty());
@@ -96,7 +97,7 @@ fn releasing_without_a_cooldown_frees() {
 fn what_cools_down_is_freed_after_its_time() {
     let mut changed = read(&block());
     let minute = Duration::from_secs(60);
-    // The one that is there has just been released.
+    // The fixture has an address that was released at this time.
     let now = UNIX_EPOCH + AT;
     let release = Release { ordinal: 2, handle: "h1".into(), sequence: 1_700_000_000_000_000_001 };
     assert_eq!(changed.release(&[release], now + minute / 2, minute).len(), 1);

@@ -1,4 +1,4 @@
-//! Random histories of pods and nodes, and of what allocates addresses to them.
+//! Random histories of pods, nodes and address allocation.
 #![allow(clippy::disallowed_methods, reason = "the time of a test has to begin somewhere")]
 
 mod cases;
@@ -113,12 +113,12 @@ fn play(world: &mut World, step: Step) {
     }
 }
 
-/// Lets all faults happen that are still to come, and everything be found out.
+/// Uses up all pending faults, and runs until every leak is found.
 fn settle(world: &mut World) {
     for _ in 0..100 {
         let _used_up = tortie_datastore::store::ResourceStore::list(&world.store, ResourceKind::Tier, None);
     }
-    // A pod that waits for its address may have what another of its name had.
+    // A pod without a reported address may have the one of an earlier pod of its name.
     for name in world.kubernetes.names() {
         world.pod_add(&name, false);
         world.pod_told(&name);
@@ -157,7 +157,7 @@ fn check(world: &World) {
     if world.is_transactional {
         assert_eq!(handles, counts);
     }
-    // One by one, who ends in between leaves handles that say more.
+    // Without transactions, an interruption leaves handles that count too many addresses.
     for (handle, counts) in &counts {
         for (cidr, count) in counts {
             assert!(handles[handle][cidr] >= *count, "{handle} says {:?}, not {counts:?}", handles[handle]);
@@ -203,7 +203,7 @@ proptest! {
         settle(&mut world);
         check(&world);
 
-        // What is in sync is not written again.
+        // Entries in sync are not written again.
         let writes = world.store.writes();
         world.restart();
         world.drain(GRACE + PERIOD, GRACE);

@@ -11,7 +11,7 @@ fn defaults() {
     assert!(config.enabled && config.sync_labels && config.host_endpoints.create_default);
     assert!(!config.host_endpoints.auto_create && !config.host_endpoints.is_incomplete);
     assert_eq!(config.leak_grace, Duration::from_secs(900));
-    // Without the section nothing is done.
+    // Without a `node` section the controller does nothing.
     assert!(!NodeConfig::read(&json!({"spec": {"controllers": {}}}), &Overrides::default()).0.enabled);
 }
 

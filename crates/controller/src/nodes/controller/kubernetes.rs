@@ -1,4 +1,5 @@
-//! Where Kubernetes is the datastore: nodes are its own, and everything else are custom resources.
+//! Kubernetes as the datastore: Calico nodes are Kubernetes nodes, and all other resources are
+//! custom resources.
 
 use serde_json::Value;
 use tortie_resources::manifest::calico_node;
@@ -9,7 +10,8 @@ use crate::json::field;
 use crate::nodes::custom::{CustomKind, Told};
 
 impl NodeController {
-    /// Takes note of custom resources. For controllers with [`Overrides::kubernetes_datastore`] only.
+    /// Records an event of a custom resource. It has an effect only with
+    /// [`Overrides::kubernetes_datastore`].
     ///
     /// [`Overrides::kubernetes_datastore`]: super::Overrides::kubernetes_datastore
     pub fn observe_custom(&mut self, kind: CustomKind, observed: Observed<'_>) {
@@ -23,7 +25,7 @@ impl NodeController {
         self.note_what_is_known();
     }
 
-    /// Takes note that the API server does not know a kind, so that there are no objects of it.
+    /// Records that the API server does not have a kind, so that no objects of it exist.
     pub fn not_installed(&mut self, kind: CustomKind) {
         if let Some(custom) = &mut self.custom {
             custom.not_installed(kind);
@@ -37,18 +39,18 @@ impl NodeController {
         }
     }
 
-    /// Whether there may be nodes that are not known.
+    /// Reports whether unknown nodes may exist.
     pub(super) fn may_have_more_nodes(&self) -> bool {
         self.custom.is_some() && !self.nodes.is_complete()
     }
 
-    /// Takes note of a node of Kubernetes as the node of Calico that it is.
+    /// Records a Kubernetes node as a Calico node.
     pub(super) fn observe_node(&mut self, observed: Observed<'_>) {
         let (Observed::Listed(json) | Observed::Changed(json)) = observed else { return };
         let name = |object: &Value| field(object, &["metadata", "name"]).as_str().unwrap_or_default().to_owned();
         let (name, node) = match calico_node(json) {
             Some(node) => (name(&node), node),
-            // Nothing is done about what cannot be understood.
+            // An invalid node is recorded as null, so that the controller leaves it alone.
             None => (name(&serde_json::from_str(json).unwrap_or_default()), Value::Null),
         };
         if !name.is_empty() {

@@ -1,4 +1,5 @@
-//! Random histories of Kubernetes, of the datastore and of the controller end as Kubernetes says.
+//! Random histories of Kubernetes, of the datastore and of the controller end with the state of
+//! Kubernetes in the datastore.
 #![allow(clippy::disallowed_methods, reason = "the time of a test has to begin somewhere")]
 
 use proptest::prelude::*;
@@ -13,7 +14,7 @@ use crate::access::{Access, LiveError, LiveObjects};
 const KINDS: [ResourceKind; 3] =
     [ResourceKind::Node, ResourceKind::HostEndpoint, ResourceKind::KubeControllersConfiguration];
 
-/// What the API server has.
+/// Objects of the API server.
 #[derive(Default)]
 struct Kubernetes(std::sync::Mutex<BTreeMap<String, Value>>);
 
@@ -80,7 +81,7 @@ impl World {
         self.controller.done(job, result, self.now);
     }
 
-    /// Lets everything be heard and done, for this long.
+    /// Delivers all events and runs all jobs for this long.
     fn drain(&mut self, time: Duration) {
         let until = self.now + time;
         for job in std::mem::take(&mut self.working) {
@@ -97,7 +98,7 @@ impl World {
         self.now = until;
     }
 
-    /// Writes as others do, who try again if it is not for ever; says whether it is written.
+    /// Writes like another process, with a limited number of retries. Reports success.
     fn put(&self, kind: ResourceKind, name: &str, object: &Value) -> bool {
         let key = ResourceKey::new(kind, "", name).expect("a key");
         (0..100).any(|_| self.store.put(&key, object.clone()).is_ok())
@@ -138,9 +139,9 @@ enum Step {
     Kubernetes(u8, Option<u8>, bool),
     Calico(u8, Option<u8>),
     Configure(Option<u8>),
-    /// Somebody edits or deletes what is ours.
+    /// Another process changes or deletes a resource of the controller.
     Tamper(usize, bool),
-    /// A user's own, perhaps with the name of ours.
+    /// A user writes a resource, perhaps with a name of the controller.
     User(u8),
     Fail(Fault),
     Down(bool),
@@ -272,7 +273,7 @@ proptest! {
         world.drain(PERIOD);
         check(&world, &users);
 
-        // What is in sync is not written again, whatever is told again.
+        // Resources in sync are not written again after another list or a restart.
         let writes = world.store.writes();
         world.list_nodes();
         world.drain(2 * PERIOD);
@@ -287,13 +288,14 @@ fn check(world: &World, users: &BTreeSet<String>) {
     let (config, _) = NodeConfig::read(&resource, &Overrides::default());
     assert!(same(&resource["status"], &config.status(&Overrides::default())), "{}", resource["status"]);
     if !config.enabled {
-        // Who overtook has left an empty one, which switches everything off.
+        // The competing writer has left an empty configuration, which disables everything.
         return;
     }
     let foreign = |object: &Value| object["metadata"].get("labels").is_none();
     let all = world.store.list(ResourceKind::HostEndpoint, None).expect("it is up").resources;
     if all.iter().any(|stored| foreign(&stored.object) && !users.contains(stored.key.name())) {
-        // Who overtook has made one with the name of ours, which is not touched.
+        // The competing writer has created an endpoint with a name of the controller, which the
+        // controller does not touch.
         return;
     }
     assert!(world.controller.in_sync() && world.controller.waiting() == 0);
@@ -366,7 +368,7 @@ fn what_cannot_be_read_deletes_nothing() {
     assert!(endpoint(&world));
     hear(&mut world, "/calico/resources/v3/projectcalico.org/kubecontrollersconfigurations/default");
     assert!(endpoint(&world) && !world.controller.problems().is_empty());
-    // Nor after a restart with it.
+    // The same holds after a restart.
     world.controller = NodeController::new(Overrides::default());
     world.controller.lead();
     world.list_nodes();
@@ -385,7 +387,7 @@ fn what_cannot_be_read_deletes_nothing() {
         world.run(job);
     }
     assert!(endpoint(&world));
-    // A node that Kubernetes has under a name that cannot be read is not gone.
+    // A Kubernetes node with an unreadable name does not count as gone.
     world.list_kept();
     world.controller.observe(Seen::Nodes, Observed::ListBegins);
     world.controller.observe(Seen::Nodes, Observed::Listed("{}"));

@@ -78,7 +78,6 @@ fn templates() {
 fn names_that_are_too_long_are_hashed() {
     assert_eq!(bounded("n".repeat(253)).len(), 253);
     let hashed = bounded("n".repeat(254));
-    // The SHA-256 of it, by other means.
     assert!(hashed.ends_with("-auto-hep") && hashed.len() < 64, "{hashed}");
     assert!(hashed.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{hashed}");
     assert_ne!(hashed, bounded("m".repeat(254)));

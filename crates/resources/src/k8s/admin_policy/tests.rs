@@ -18,13 +18,13 @@ fn policy(outcome: &Outcome) -> (&PolicyId, &Policy) {
         other => panic!("{other:?}"),
     };
     let [Update::Policy(id, Some(policy)), tiers @ ..] = &contributions[..] else { panic!("{contributions:?}") };
-    // Those of `ClusterNetworkPolicy` are always there.
+    // The tiers of `ClusterNetworkPolicy` always exist.
     let needed = (!policy.tier.as_str().starts_with("kube-")).then(|| Key::Tier(policy.tier.clone()));
     assert_eq!(tiers.iter().map(Update::key).collect::<Vec<_>>(), Vec::from_iter(needed));
     (id, policy)
 }
 
-/// Key, tier, order, selector and rules, in words.
+/// Describes key, tier, order, selector and rules.
 fn describe(outcome: &Outcome) -> String {
     let (id, policy) = policy(outcome);
     let mut text = format!(
@@ -148,7 +148,7 @@ spec:
     );
 }
 
-/// A policy with one rule for ingress.
+/// Returns a policy with one ingress rule.
 fn with_rule(rule: &str) -> String {
     format!(
         "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {{name: p}}\nspec:\n  \

@@ -1,4 +1,4 @@
-//! Objects as datastores and API servers hold them.
+//! Objects in the form of datastores and API servers.
 
 use tortie_model::{Interner, Update};
 
@@ -20,7 +20,7 @@ fn contributions(kind: Kind, json: &str) -> Vec<Update> {
     }
 }
 
-/// As `calicoctl` writes them to etcd.
+/// The form is that of `calicoctl` in etcd.
 #[test]
 fn objects_of_etcd() {
     let policy = r#"{"kind":"GlobalNetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"default.deny",
@@ -37,7 +37,7 @@ fn objects_of_etcd() {
     assert!(matches!(&found[0], Update::WorkloadEndpoint(key, _) if key.workload() == "shop/web-1"));
 }
 
-/// The API server has no room for labels and names of Calico in the metadata of `crd.projectcalico.org/v1`.
+/// The metadata of `crd.projectcalico.org/v1` objects cannot hold Calico's labels and names.
 #[test]
 fn metadata_kept_in_an_annotation() {
     let policy = r#"{"apiVersion":"crd.projectcalico.org/v1","kind":"NetworkPolicy","metadata":{"name":"default.web",
@@ -47,7 +47,8 @@ fn metadata_kept_in_an_annotation() {
         "spec":{"selector":"all()"}}"#;
     let resource = object(Kind::NetworkPolicy, policy);
     assert_eq!(resource.subject, "NetworkPolicy/shop/default.web");
-    // Without an annotation `x` and `default.x` are two policies there; older releases wrote one without a name.
+    // Without an annotation `x` and `default.x` are two policies there; older releases wrote one
+    // without a name.
     let plain =
         Options { policy_names: PolicyNames::Plain, unknown_fields: UnknownFields::Ignore, ..Options::default() };
     for (annotations, name) in [("{}", "default.web"), (r#"{"projectcalico.org/metadata":"{}"}"#, "web")] {
@@ -72,7 +73,7 @@ fn metadata_kept_in_an_annotation() {
 
 #[test]
 fn objects_of_the_api_server() {
-    // An item of a list has neither kind nor apiVersion.
+    // A list item has neither `kind` nor `apiVersion`.
     let pod = r#"{"metadata":{"name":"p","namespace":"shop","uid":"1","ownerReferences":[{"kind":"ReplicaSet"}],
         "labels":{"app":"web"}},"spec":{"nodeName":"n1","containers":[{"name":"c","image":"i","ports":[
         {"name":"http","containerPort":80,"protocol":"TCP"}],"securityContext":{}}],"tolerations":[{}]},

@@ -317,7 +317,7 @@ fn limits_that_need_others() {
         qos(&[("kubernetes.io/egress-bandwidth", "2M"), ("qos.projectcalico.org/egressPeakrate", "1M")]);
     let expected = QosControls { egress_bandwidth: 2_000_000, egress_burst: 4 << 30, ..QosControls::default() };
     assert_eq!(peak_below_rate, Some(expected));
-    // An annotation of Calico that cannot be read does not bring back that of Kubernetes.
+    // An unreadable Calico annotation does not restore that of Kubernetes.
     let unreadable =
         qos(&[("kubernetes.io/egress-bandwidth", "2M"), ("qos.projectcalico.org/egressBandwidth", "much")]);
     assert_eq!(unreadable, None);
@@ -344,7 +344,7 @@ fn an_empty_annotation_allows_no_source_prefixes() {
 fn a_long_account_name_still_identifies_the_pod() {
     let account = "a".repeat(90);
     let mut text = POD.replace("serviceAccountName: default", &format!("serviceAccountName: {account}"));
-    // A pod must not pass for one of another account.
+    // A pod must not pass for a pod of another account.
     text = text.replace("pcns.forged", "projectcalico.org/serviceaccount: admin, pcns.forged");
     let mut interner = tortie_model::Interner::new();
     let manifest = crate::manifest::read(&text, crate::manifest::Format::Yaml, &Default::default(), &mut interner);
@@ -363,7 +363,7 @@ fn what_a_node_says_of_its_tunnels_must_be_addresses() {
         let Outcome::Valid(contributions) = resource.outcome else { panic!("{text}") };
         (contributions.len(), resource.problems.len())
     };
-    // The node itself is always there.
+    // The node itself is always contributed.
     assert_eq!(node("projectcalico.org/IPv4VXLANTunnelAddr: 10.0.0.1"), (2, 0));
     assert_eq!(node("projectcalico.org/VXLANTunnelMACAddr: '66:00:00:00:00:01'"), (2, 0));
     for bad in ["IPv4VXLANTunnelAddr", "IPv6VXLANTunnelAddr", "IPv4IPIPTunnelAddr", "VXLANTunnelMACAddr"] {

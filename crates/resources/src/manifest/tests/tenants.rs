@@ -1,4 +1,4 @@
-//! Objects of one namespace that claim to be more.
+//! Objects of one namespace with labels of other namespaces.
 
 use tortie_model::{Labels, PolicyKind, RuleAction};
 

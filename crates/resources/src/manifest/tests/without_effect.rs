@@ -1,4 +1,4 @@
-//! What is asked for and not done is said, with the field.
+//! Fields without effect are reported.
 
 use tortie_model::Interner;
 

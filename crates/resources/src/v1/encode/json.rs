@@ -1,8 +1,8 @@
-//! Writing JSON without building it first.
+//! Direct output of JSON, without a tree.
 
 use std::fmt::{Display, Write as _};
 
-/// A JSON object that is being written.
+/// Writer of a JSON object.
 pub(super) struct Object<'b> {
     out: &'b mut String,
     first: bool,
@@ -34,17 +34,17 @@ pub(super) fn text(out: &mut String, text: &str) {
 
 /// Writes a number.
 pub(super) fn number(out: &mut String, number: f64) {
-    // JSON has no infinity; nothing is beyond the largest number either.
+    // JSON has no infinity; the largest number has the same effect.
     let number = number.clamp(f64::MIN, f64::MAX);
     let _ = match number.abs() {
         0.0 | 1e-6..1e21 => write!(out, "{number}"),
-        // Written out, it would be long.
+        // The exponent keeps it short.
         _ => write!(out, "{number:e}"),
     };
 }
 
 impl Object<'_> {
-    /// A field, whose value `write` writes.
+    /// Writes a field; `write` writes its value.
     pub(super) fn field(&mut self, name: &str, write: impl FnOnce(&mut String)) {
         if !std::mem::take(&mut self.first) {
             self.out.push(',');
@@ -62,21 +62,21 @@ impl Object<'_> {
         self.field(name, |out| text(out, value));
     }
 
-    /// A text, unless it is empty.
+    /// Writes a text, unless it is empty.
     pub(super) fn text_if(&mut self, name: &str, value: &str) {
         if !value.is_empty() {
             self.text(name, value);
         }
     }
 
-    /// What is written as text, unless it is `None`. Its form must need no escapes.
+    /// Writes a value as text, unless it is `None`. The text must need no escapes.
     pub(super) fn shown_if(&mut self, name: &str, value: Option<impl Display>) {
         if let Some(value) = value {
             self.field(name, |out| shown(out, &value));
         }
     }
 
-    /// A whole number or a truth value.
+    /// Writes an integer or a boolean.
     pub(super) fn bare(&mut self, name: &str, value: impl Display) {
         self.field(name, |out| {
             let _ = write!(out, "{value}");
@@ -89,12 +89,12 @@ impl Object<'_> {
         }
     }
 
-    /// A whole number, unless it is zero.
+    /// Writes an integer, unless it is zero.
     pub(super) fn count_if(&mut self, name: &str, value: i64) {
         self.bare_if(name, (value != 0).then_some(value));
     }
 
-    /// A truth value, unless it is false.
+    /// Writes a boolean, unless it is false.
     pub(super) fn flag_if(&mut self, name: &str, value: bool) {
         self.bare_if(name, value.then_some(true));
     }
@@ -117,14 +117,14 @@ impl Object<'_> {
         });
     }
 
-    /// A list, unless it is empty.
+    /// Writes a list, unless it is empty.
     pub(super) fn list_if<T>(&mut self, name: &str, items: &[T], mut write: impl FnMut(&mut String, &T)) {
         if !items.is_empty() {
             self.list(name, items, |out, item| write(out, item));
         }
     }
 
-    /// An object of texts.
+    /// Writes an object of texts.
     pub(super) fn texts<'t>(&mut self, name: &str, pairs: impl IntoIterator<Item = (&'t str, &'t str)>) {
         self.object(name, |object| {
             for (name, value) in pairs {
@@ -134,7 +134,7 @@ impl Object<'_> {
     }
 }
 
-/// Writes what is written as text and needs no escapes, such as an address.
+/// Writes a value as text without escapes, such as an address.
 pub(super) fn shown(out: &mut String, value: &impl Display) {
     let _ = write!(out, "\"{value}\"");
 }

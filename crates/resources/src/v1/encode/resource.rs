@@ -1,4 +1,4 @@
-//! Resources of `projectcalico.org/v3` and Kubernetes, as far as the model keeps them.
+//! Resources of `projectcalico.org/v3` and Kubernetes, with the fields that the model keeps.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tortie_selector::Selector;
 use super::json::{Object, object, shown, text};
 use crate::v3;
 
-/// The fields that every resource has; the namespace is empty if it has none.
+/// Writes the fields that every resource has; an empty namespace is left out.
 fn resource(
     out: &mut Object<'_>,
     [version, kind]: [&str; 2],
@@ -95,7 +95,8 @@ fn bgp(out: &mut Object<'_>, bgp: &NodeBgp, ipip: Option<IpAddr>) {
     out.text_if("ipv6Address", &bgp.ipv6_address);
     out.shown_if("ipv4IPIPTunnelAddr", ipip);
     if bgp.has_other_fields && ipip.is_none() {
-        // All that counts is that there is something; of the fields that may be meant, no reader of this form uses this.
+        // Only the presence of a field matters. Of the possible fields, this one is not used by any
+        // reader of this form.
         out.text("routeReflectorClusterID", "0.0.0.0");
     }
 }

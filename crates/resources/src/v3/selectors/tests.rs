@@ -66,7 +66,7 @@ fn policies() {
     );
 }
 
-/// The values of a walk-through that was published with its rules.
+/// The values are those of a published example.
 #[test]
 fn published_example() {
     let policy = namespaced_policy(

@@ -1,4 +1,4 @@
-//! Single cases of addresses, judged by nothing but what is told.
+//! Single cases, driven by events alone.
 #![allow(clippy::disallowed_methods, reason = "the time of a test has to begin somewhere")]
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -15,7 +15,7 @@ const V4: &str = "/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-30";
 const V6: &str = "/calico/ipam/v2/assignment/ipv6/block/fd00::-126";
 const RESOURCES: &str = "/calico/resources/v3/projectcalico.org/";
 
-/// Nobody is there any more, unless it is said here.
+/// API server with these objects and no others.
 #[derive(Default)]
 struct Live(Vec<Value>);
 
@@ -33,7 +33,7 @@ struct Case {
 }
 
 impl Case {
-    /// The node `n1`, which is `k1`, and no pods.
+    /// Returns a case with the node `n1`, whose Kubernetes node is `k1`, without pods.
     fn new() -> Self {
         let mut controller = NodeController::new(Overrides::default());
         controller.lead();
@@ -94,7 +94,7 @@ impl Case {
         self.controller.done(job, result, self.now);
     }
 
-    /// Lets everything be heard and done, for this long.
+    /// Runs all jobs for this long.
     fn pass(&mut self, time: Duration) {
         let until = self.now + time;
         for round in 0.. {
@@ -109,7 +109,7 @@ impl Case {
         self.now = until;
     }
 
-    /// What is allocated under these paths.
+    /// Returns the ordinals of the allocated addresses of a block.
     fn used(&self, path: &str) -> Vec<u64> {
         let Some(kept) = self.store.text(path).expect("up") else { return Vec::new() };
         let block: Value = serde_json::from_str(&kept.text).expect("JSON");
@@ -127,7 +127,7 @@ impl Case {
     }
 }
 
-/// A block of four addresses; the first ones have these attributes.
+/// Returns a block of four addresses; the first ones have these attributes.
 fn block(cidr: &str, node: Option<&str>, attributes: &[Value]) -> Value {
     let allocations: Vec<Value> = (0..4).map(|n| if n < attributes.len() { n.into() } else { Value::Null }).collect();
     let free: Vec<usize> = (attributes.len()..4).collect();
@@ -155,7 +155,7 @@ fn what_is_of_one_handle_is_released_together_or_not_at_all() {
         let counts = json!({"block": {"10.0.0.0/30": 1, "fd00::/126": 1}, "deleted": false});
         case.write(&format!("/calico/ipam/v2/handle/{handle}"), &counts);
     }
-    // The pod `a` has the address of IPv6 alone, and nobody is `b`.
+    // The pod `a` has only the IPv6 address, and the pod `b` does not exist.
     case.live.0.push(pod("a", &["fd00::"]));
     let pods = [pod("a", &["fd00::"])];
     case.list(Seen::Pods, &pods);
@@ -166,7 +166,7 @@ fn what_is_of_one_handle_is_released_together_or_not_at_all() {
     assert_eq!((case.used(V4), case.used(V6)), (vec![0], vec![0]));
     assert_eq!(case.store.writes() - writes, 3, "two blocks and a handle, each once");
     assert!(case.store.text("/calico/ipam/v2/handle/b").expect("up").is_none());
-    // When the other has leaked as well, all is.
+    // Once the other address has leaked as well, both are released.
     case.live.0.pop();
     case.list(Seen::Pods, &[]);
     case.pass(GRACE + Duration::from_secs(1));
@@ -209,7 +209,7 @@ fn of_several_empty_blocks_one_stays() {
     case.write(V6, &block("fd00::/126", Some("n1"), &[]));
     case.pass(GRACE - Duration::from_secs(1));
     case.now += Duration::from_secs(1);
-    // Two workers at the same time.
+    // Two workers run at the same time.
     let jobs: Vec<_> = std::iter::from_fn(|| match case.controller.next(case.now) {
         Next::Job(job) => Some(job),
         Next::Wait(_) => None,
@@ -240,7 +240,7 @@ fn what_is_in_doubt_is_in_use() {
         case.pass(3 * GRACE);
         assert_eq!(case.used(V4), [0], "{why}");
     }
-    // Pods that cannot be told apart may be any.
+    // A pod without a name may be any pod.
     let mut case = Case::new();
     case.write(V4, &block("10.0.0.0/30", Some("n1"), &[of_pod("h", "p", "n1")]));
     case.list(Seen::Pods, &[json!({})]);
@@ -274,7 +274,7 @@ fn without_grace_nothing_is_released_while_the_node_is_there() {
     assert_eq!(case.used(V4), [0]);
     assert!(case.store.text(V6).expect("up").is_some());
     assert_eq!(case.sample("ipam_allocations_gc_candidates", &[("ippool", "no_ippool"), ("node", "n1")]), Some(1.0));
-    // Its node goes away, and is deleted with all that it had.
+    // The node goes away and is deleted with all its addresses and blocks.
     case.live.0.clear();
     case.list(Seen::Nodes, &[]);
     case.pass(Duration::from_secs(1));
@@ -292,7 +292,7 @@ fn a_block_that_cannot_be_read_stays() {
     let problems = case.controller.problems();
     assert!(problems.iter().any(|problem| problem.contains("10.0.0.0/30: allocations")), "{problems:?}");
     assert_eq!(case.store.text(V4).expect("up").map(|kept| kept.text), Some(broken.to_string()));
-    // What is known from before has not leaked meanwhile.
+    // Allocations known from before do not count as leaked for the unreadable time.
     case.write(V4, &block("10.0.0.0/30", Some("n1"), &[of_pod("h", "p", "n1")]));
     case.pass(GRACE / 2);
     assert_eq!(case.used(V4), [0]);
@@ -345,6 +345,6 @@ fn metrics() {
     assert_eq!(case.sample("ipam_allocations_in_use", &[("ippool", "p4"), ("node", "n2")]), Some(0.0));
     assert_eq!(case.sample("ipam_allocations_gc_candidates", &[("ippool", "p4"), ("node", "n2")]), Some(0.0));
     assert_eq!(case.controller.totals().released, 1);
-    // Nothing is told before everything is known.
+    // No metrics exist before the initial sync.
     assert_eq!(NodeController::new(Overrides::default()).address_metrics(), []);
 }

@@ -1,8 +1,8 @@
-//! Where a datastore changes one text at a time.
+//! A datastore without transactions.
 
 use super::*;
 
-/// What was written, in this order: the beginning of the path, and what became of it.
+/// Returns the writes in order: kind of entry and kind of change.
 fn written(world: &World) -> Vec<(&'static str, &'static str)> {
     let written = std::mem::take(&mut *world.written.lock().expect("no panic"));
     let step = |change: &tortie_datastore::store::TextChange| {
@@ -18,7 +18,7 @@ fn written(world: &World) -> Vec<(&'static str, &'static str)> {
     written.iter().map(step).collect()
 }
 
-/// A node with a tunnel, a block that is empty, and a pod that has leaked an address.
+/// Returns a world with a node with a tunnel, an empty block and a pod whose address has leaked.
 fn leaky() -> World {
     let mut world = World::new(false, Instant::now());
     world.node_up(0);
@@ -31,13 +31,15 @@ fn leaky() -> World {
     world
 }
 
-/// As the original: a block and then its handles; an affinity is marked before its block is deleted.
+/// As in kube-controllers: a block is written before its handles, and an affinity is marked before
+/// its block is deleted.
 #[test]
 fn the_order_is_the_original_s() {
     let mut world = leaky();
     world.drain(GRACE + PERIOD, GRACE);
     let mut steps = written(&world);
-    // First what became of the leak, and then of the empty block, which may be done before or after.
+    // The release of the leak sorts first, then that of the empty block; they may happen in either
+    // order.
     steps.sort_by_key(|(kind, became)| *kind == "affinity" || *became == "deleted" && *kind == "block");
     let expected = [
         ("block", "changed"),
@@ -50,7 +52,7 @@ fn the_order_is_the_original_s() {
     check(&world);
 }
 
-/// Whichever call is the last of one that is killed, the next one goes on.
+/// After a kill at any call, the next controller completes the release.
 #[test]
 fn whoever_comes_next_goes_on() {
     let run_all = |world: &mut World| {

@@ -1,4 +1,4 @@
-//! A cluster with what allocates addresses in it.
+//! A cluster with an address allocator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,12 +16,12 @@ use crate::nodes::{Access, Job, Kept, LiveError, LiveObjects, Next, NodeControll
 const KINDS: [ResourceKind; 3] =
     [ResourceKind::Node, ResourceKind::HostEndpoint, ResourceKind::KubeControllersConfiguration];
 
-/// What there really is.
+/// True state of the cluster.
 #[derive(Default)]
 pub(super) struct Truth {
     pub(super) nodes: BTreeSet<u8>,
     pub(super) pods: BTreeMap<String, Pod>,
-    /// When the pods of handles were deleted.
+    /// Time of deletion of the pod of a handle.
     pub(super) died: BTreeMap<String, (Instant, Pod)>,
     next: u64,
 }
@@ -32,7 +32,7 @@ pub(super) struct Pod {
     pub(super) handle: Option<String>,
     address: Option<IpAddr>,
     is_told: bool,
-    /// The controller has heard of it.
+    /// The controller has received an event of it.
     is_heard: bool,
 }
 
@@ -74,19 +74,19 @@ impl LiveObjects for Kubernetes {
     }
 }
 
-/// An address that is allocated: its block, its place, its handle and its sequence number.
+/// Allocated address: block, ordinal, handle and sequence number.
 pub(super) type Held = (Cidr, usize, String, u64);
 
-/// What somebody else does between what a worker reads and what it writes.
+/// Action of another process between the reads and the writes of a worker.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Race {
     /// A new pod gets an address of the block.
     Allocate,
-    /// The address is released by its plugin, and a new pod gets it.
+    /// The CNI plugin releases the address, and a new pod gets it.
     Reallocate,
 }
 
-/// A store in which somebody else is faster, once.
+/// A store in which another process overtakes the worker once.
 struct Racing<'w> {
     store: &'w MemoryStore,
     is_transactional: bool,
@@ -94,12 +94,12 @@ struct Racing<'w> {
     race: Mutex<Option<Race>>,
     written: &'w Mutex<Vec<TextChange>>,
     calls_left: &'w Mutex<Option<usize>>,
-    /// What was released by others.
+    /// Addresses that other processes released.
     lost: Mutex<BTreeSet<Held>>,
 }
 
 impl Racing<'_> {
-    /// Fails once it has been killed.
+    /// Fails once the worker has been killed.
     fn live(&self) -> Result<(), StoreError> {
         match &mut *self.calls_left.lock().expect("no panic") {
             Some(0) => Err(StoreError::Unavailable("it was killed".into())),
@@ -157,9 +157,9 @@ impl TextStore for Racing<'_> {
     }
 }
 
-/// Writes as others do, who try again.
+/// Writes like another process, which retries.
 fn write(store: &MemoryStore, changes: &[TextChange]) {
-    // If it is not as expected any more, it was written and the answer was lost.
+    // A conflict means that an earlier attempt succeeded and its answer was lost.
     assert!((0..100).any(|_| store.commit(changes).is_ok()), "it never works");
 }
 
@@ -183,7 +183,7 @@ fn read(store: &MemoryStore, cidr: Cidr) -> Option<Value> {
     text(store, &path(cidr)).map(|text| json_of(&text))
 }
 
-/// The addresses of a block that are allocated to handles.
+/// Returns the addresses of a block that are allocated to handles.
 pub(super) fn held_in(cidr: Cidr, block: &Value) -> Vec<Held> {
     let allocations = block["allocations"].as_array().expect("a list");
     let held = allocations.iter().enumerate().filter_map(|(ordinal, index)| {
@@ -195,7 +195,7 @@ pub(super) fn held_in(cidr: Cidr, block: &Value) -> Vec<Held> {
     held.collect()
 }
 
-/// Allocates an address of a block as the library does, in one transaction with the handle.
+/// Allocates an address of a block like libcalico-go, in one transaction with the handle.
 fn allocate(store: &MemoryStore, cidr: Cidr, handle: &str, owner: &Value) -> Option<IpAddr> {
     let kept = text(store, &path(cidr))?;
     let mut block = json_of(&kept);
@@ -235,7 +235,7 @@ fn handle_path(handle: &str) -> String {
     format!("/calico/ipam/v2/handle/{handle}")
 }
 
-/// Releases all addresses of a handle as its plugin does.
+/// Releases all addresses of a handle like the CNI plugin.
 fn free(store: &MemoryStore, handle: &str) {
     for kept in texts(store, "/calico/ipam/v2/assignment/") {
         let mut block = json_of(&kept);
@@ -263,11 +263,11 @@ pub(super) struct World {
     pub(super) kubernetes: Kubernetes,
     pub(super) store: MemoryStore,
     pub(super) controller: NodeController,
-    /// Whether the datastore changes several texts at once.
+    /// Whether the datastore has transactions.
     pub(super) is_transactional: bool,
-    /// What workers have written, in this order.
+    /// Writes of the workers, in order.
     pub(super) written: Mutex<Vec<TextChange>>,
-    /// How often workers may still read or write before they are killed.
+    /// Number of reads and writes before the workers are killed; `None`: never.
     pub(super) calls_left: Mutex<Option<usize>>,
     began: Instant,
     pub(super) now: Instant,
@@ -347,13 +347,13 @@ impl World {
         write(&self.store, &[TextChange { path: path.into(), expected, text: Some(text) }]);
     }
 
-    /// All addresses that are allocated to handles.
+    /// Returns all addresses that are allocated to handles.
     pub(super) fn held(&self) -> BTreeSet<Held> {
         let blocks = texts(&self.store, "/calico/ipam/v2/assignment/");
         blocks.iter().flat_map(|kept| held_in(super::block_at(&kept.path).expect("a block"), &json_of(kept))).collect()
     }
 
-    /// The nodes that have a block.
+    /// Returns the nodes that have a block.
     fn nodes_with_blocks(&self) -> BTreeSet<u8> {
         let blocks = texts(&self.store, "/calico/ipam/v2/assignment/");
         blocks
@@ -406,7 +406,7 @@ impl World {
         Some(cidr)
     }
 
-    /// Allocates an address from a block of a node, a new one, or a borrowed one.
+    /// Allocates an address from a block of the node, from a new block, or from a borrowed one.
     fn allocate_on(&self, node: u8, handle: &str, owner: &Value) -> Option<IpAddr> {
         let blocks = texts(&self.store, "/calico/ipam/v2/assignment/");
         let is_own = |kept: &&StoredText| json_of(kept)["affinity"] == format!("host:n{node}");
@@ -426,7 +426,8 @@ impl World {
         }
     }
 
-    /// The plugin gives a pod an address, sometimes two, from a block of another node if `borrow` is one.
+    /// The CNI plugin gives a pod one or two addresses, from a block of another node if `borrow` is
+    /// set.
     pub(super) fn pod_add(&self, name: &str, borrow: bool) {
         let mut truth = self.kubernetes.0.lock().expect("no panic");
         truth.next += 1;
@@ -447,7 +448,7 @@ impl World {
         }
     }
 
-    /// A pod is deleted, and its address released if `is_clean`.
+    /// A pod is deleted; its addresses are released if `is_clean`.
     pub(super) fn pod_gone(&self, name: &str, is_clean: bool) {
         let mut truth = self.kubernetes.0.lock().expect("no panic");
         let Some(pod) = truth.pods.remove(name) else { return };
@@ -459,7 +460,7 @@ impl World {
         }
     }
 
-    /// Runs a job and sees that it releases nothing that is in use, or was too short a time ago.
+    /// Runs a job and checks that it releases no address that is in use or was in use too recently.
     pub(super) fn run(&mut self, job: Job, race: Option<Race>, grace: Duration) {
         let before = self.held();
         let had_blocks = self.nodes_with_blocks();
@@ -493,13 +494,13 @@ impl World {
             assert!(user.is_none(), "{held:?} was released and is used by {user:?}");
             let (died, pod) = truth.died.get(handle).unwrap_or_else(|| panic!("{handle} never was"));
             let age = self.now.duration_since(*died);
-            // Of one that was not heard of it is not known when it was deleted.
+            // The controller does not know the time of deletion of a pod without events.
             let is_young = age < grace && pod.is_heard && truth.nodes.contains(&pod.node);
             assert!(!is_young, "{held:?} was released after {age:?}");
         }
     }
 
-    /// Lets everything be heard and done, for this long.
+    /// Delivers all events and runs all jobs for this long.
     pub(super) fn drain(&mut self, time: Duration, grace: Duration) {
         let until = self.now + time;
         for job in std::mem::take(&mut self.working) {
