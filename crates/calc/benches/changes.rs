@@ -33,7 +33,7 @@ fn endpoint(number: u32, app: u32, interner: &mut Interner) -> Update {
     Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).expect("a valid endpoint")))
 }
 
-/// The policy of an app, which lets in another app.
+/// The policy of an app, which allows another app.
 fn policy(app: u32, client: u32) -> Update {
     let selector = |app: u32| Selector::parse(&format!("app == 'app-{app}'")).expect("a selector");
     let rule = Rule {
@@ -91,7 +91,7 @@ fn in_turn(c: &mut Criterion, what: &str, change: impl Fn(u32, &mut Interner) ->
     }
 }
 
-/// An endpoint of another node leaves an IP set of this node for another set, and returns.
+/// An endpoint of another node moves from one IP set of this node to another, and back.
 fn label_change(c: &mut Criterion) {
     in_turn(c, "LabelChange", |endpoints, interner| {
         let last = endpoints - 1;
@@ -99,7 +99,7 @@ fn label_change(c: &mut Criterion) {
     });
 }
 
-/// The policy of endpoints of this node lets in another app, and the first one again.
+/// The policy of endpoints of this node allows another app, and then the first one again.
 fn policy_change(c: &mut Criterion) {
     in_turn(c, "PolicyChange", |_, _| [policy(0, 2), policy(0, 1)]);
 }

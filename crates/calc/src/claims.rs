@@ -1,9 +1,10 @@
 //! Addresses that the annotation of a pod claims, before the platform confirms them in `status.podIPs`.
 //!
-//! The CNI plugin writes such annotations, and so can the pod's creator. A claim counts only while no other endpoint of the
-//! cluster has or claims the address, no node has it, and it is of an IP pool or of its node's pod networks, where these are
-//! known. Other claims are dropped and listed as problems; an endpoint without other addresses counts as absent. Floating
-//! addresses of pods, which an annotation asks for as well, count under the same conditions.
+//! The CNI plugin writes such annotations, and so can the pod's creator. A claim counts only under
+//! three conditions: no other endpoint of the cluster has or claims the address, no node has it,
+//! and it is in an IP pool or in its node's pod networks, where these are known. Other claims are
+//! dropped and listed as problems; an endpoint without other addresses counts as absent. Floating
+//! addresses of pods, which an annotation requests as well, count under the same conditions.
 
 mod node_addresses;
 
@@ -25,7 +26,7 @@ use crate::problem::{ClaimFlaw, IgnoredObject, Reason};
 use crate::services::ServiceIndex;
 use node_addresses::{NodeAddresses, NodeSource};
 
-/// The annotation that asks for floating addresses.
+/// The annotation that requests floating addresses.
 const FLOATING_IPS: &str = "cni.projectcalico.org/floatingIPs";
 
 /// An endpoint with claims: without a confirmed address, or with floating addresses.
@@ -86,7 +87,7 @@ impl Claims {
         self.claimants.keys().any(|key| key.host() == node)
     }
 
-    /// An endpoint claims addresses; [`Claims::flush`] judges them.
+    /// Files the claims of an endpoint; [`Claims::flush`] validates them.
     pub(crate) fn on_claim(&mut self, key: &WorkloadEndpointKey, value: Arc<WorkloadEndpoint>) {
         self.withdraw(key);
         for address in claimed(&value) {
@@ -97,7 +98,7 @@ impl Claims {
         self.claimants.insert(key.clone(), Claimant { value, dropped: Vec::new() });
     }
 
-    /// The endpoint claims nothing any more.
+    /// Removes the claims of an endpoint.
     pub(crate) fn withdraw(&mut self, key: &WorkloadEndpointKey) {
         if self.claimants.is_empty() {
             return;
@@ -144,7 +145,8 @@ impl Claims {
         holders.of(address).filter_map(ItemId::workload).filter(|key| !self.is_unproven(key))
     }
 
-    /// Whether an address that an `EndpointSlice` of the namespace names is of pods of other namespaces.
+    /// Reports whether an address in an `EndpointSlice` of the namespace belongs to pods of other
+    /// namespaces.
     pub(crate) fn bars_from_slice(&self, members: &mut Members, namespace: &str, address: IpAddr) -> bool {
         if self.treatment == AddressClaims::Any {
             return false;
@@ -154,7 +156,7 @@ impl Claims {
         owners.peek().is_some() && owners.all(|owner| owner.is_some_and(|owner| owner != namespace))
     }
 
-    /// Takes note of nodes, their addresses, and IP pools.
+    /// Records nodes, their addresses, and IP pools.
     pub(crate) fn on_object(&mut self, update: &Update) {
         match update {
             Update::Node(name, node) => {
@@ -342,7 +344,8 @@ pub fn standing_claims<'u>(
     claims.flush(&mut members)
 }
 
-/// Whether an endpoint claims addresses. The floating ones of other orchestrators are the platform's.
+/// Reports whether an endpoint claims addresses. Floating addresses of other orchestrators are set
+/// by the platform.
 pub(crate) fn has_claims(key: &WorkloadEndpointKey, value: &WorkloadEndpoint) -> bool {
     value.claimed_by().is_some() || (key.orchestrator() == "k8s" && floating(value).next().is_some())
 }
@@ -364,7 +367,7 @@ fn namespace_of(key: &WorkloadEndpointKey) -> Option<&str> {
     pod.split_once('/').map(|(namespace, _)| namespace)
 }
 
-/// The addresses of an endpoint, each once.
+/// Returns the addresses of an endpoint, without duplicates.
 fn distinct(nets: impl IntoIterator<Item = Cidr>) -> ShortList<IpAddr> {
     let mut addresses: ShortList<IpAddr> = ShortList::new();
     for net in nets {

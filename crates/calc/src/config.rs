@@ -1,13 +1,13 @@
-//! What the graph needs to know of its node.
+//! Configuration of the graph.
 
 use tortie_model::Hostname;
 
 pub use tortie_labelindex::Overlap;
 
-/// Whether workloads may ask to send from addresses that are not theirs (Felix's `WorkloadSourceSpoofing`).
+/// Whether workloads may request to send from foreign addresses (Felix's `WorkloadSourceSpoofing`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SourceSpoofing {
-    /// No; an endpoint that asks is invalid.
+    /// No; an endpoint with such a request is invalid.
     #[default]
     Disabled,
     /// Yes, from any address.
@@ -24,20 +24,20 @@ pub enum AddressClaims {
     Any,
 }
 
-/// Where it is learned which node has a workload's address (Felix's `RouteSource`).
+/// Source of the nodes of workload addresses (Felix's `RouteSource`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RouteSource {
-    /// From the blocks of addresses of Calico's IPAM.
+    /// From the IPAM blocks of Calico.
     #[default]
     CalicoIpam,
     /// From the workload endpoints of all nodes.
     WorkloadIps,
 }
 
-/// When something is calculated that only some clusters need.
+/// Condition for a calculation that only some clusters need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Demand {
-    /// While there are IP pools that ask for it.
+    /// While some IP pool needs it.
     #[default]
     Pools,
     /// Always.
@@ -53,7 +53,7 @@ pub enum ReadyFlag {
     Optional,
     /// The datastore is ready once the flag is true, as in Felix.
     Required,
-    /// The flag means nothing: the datastore is ready.
+    /// The flag is ignored: the datastore is ready.
     Ignored,
 }
 
@@ -75,27 +75,28 @@ pub struct GraphConfig {
     pub hostname: Hostname,
     /// Meaning of the datastore's ready flag; [`ReadyFlag::Optional`] by default.
     pub ready_flag: ReadyFlag,
-    /// Whether IP sets may hold networks inside other networks; nftables interval sets reject them.
+    /// Whether IP sets may contain networks inside other networks; nftables interval sets reject
+    /// them.
     pub overlap: Overlap,
-    /// Whether workloads may ask to send from addresses that are not theirs.
+    /// Whether workloads may request to send from foreign addresses.
     pub source_spoofing: SourceSpoofing,
     /// Treatment of claims to addresses and interfaces.
     pub address_claims: AddressClaims,
-    /// Whether there is an Istio mesh in ambient mode (Felix's `IstioAmbientMode`): the IP set of its workloads is there
-    /// then, and endpoints tell whether they are in it.
+    /// Whether there is an Istio mesh in ambient mode (Felix's `IstioAmbientMode`). Then the IP set
+    /// of its workloads exists, and endpoints have a field that they are in it.
     pub istio_ambient_mode: bool,
-    /// Felix's `IpInIpEnabled`, if it is set: overrides what the IP pools ask for.
+    /// Felix's `IpInIpEnabled`, if set: overrides the IP pools' modes.
     pub ipip_enabled: Option<bool>,
-    /// Felix's `VXLANEnabled`, if it is set: overrides what the IPv4 pools ask for.
+    /// Felix's `VXLANEnabled`, if set: overrides the IPv4 pools' modes.
     pub vxlan_enabled: Option<bool>,
     /// Whether routes of pools with IP-in-IP are programmed here (Felix's `ProgramClusterRoutes`).
     pub program_ipip_routes: bool,
     /// Whether routes of pools without encapsulation are programmed here (Felix's `ProgramClusterRoutes`).
     pub program_no_encap_routes: bool,
-    /// Where it is learned which node has a workload's address.
+    /// Source of the nodes of workload addresses.
     pub route_source: RouteSource,
-    /// When routes are calculated. Pools ask for them by VXLAN, and by what else is programmed here; `WireGuard` and eBPF
-    /// need them always.
+    /// When routes are calculated. Pools need them for VXLAN, and for other routes that are
+    /// programmed here; `WireGuard` and eBPF need them always.
     pub routes: Demand,
     /// When the ends of VXLAN tunnels are calculated.
     pub vteps: Demand,

@@ -1,4 +1,4 @@
-//! The configuration that the datastore holds for this node (`felix/calc/config_batcher.go`).
+//! The configuration of this node in the datastore (`felix/calc/config_batcher.go`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,15 +69,16 @@ impl ConfigBatcher {
         }
     }
 
-    /// Whether the datastore may be used. Both ways are told, by the configuration with or without
-    /// [`DesiredUpdate::DatastoreNotReady`](tortie_model::desired::DesiredUpdate::DatastoreNotReady) before it.
+    /// Whether the datastore may be used. Every change sends the configuration, with
+    /// [`DesiredUpdate::DatastoreNotReady`](tortie_model::desired::DesiredUpdate::DatastoreNotReady)
+    /// before it if the datastore is not ready.
     pub(crate) fn on_ready(&mut self, ready: Option<bool>) {
         let ready = self.ready_flag.is_ready(ready);
         self.dirty |= ready != self.ready;
         self.ready = ready;
     }
 
-    /// Sends the configuration if it has changed; to be called once the datastore has been read.
+    /// Sends the configuration if it has changed. Valid once the datastore has been read.
     pub(crate) fn flush(&mut self, sequencer: &mut Sequencer) {
         if !std::mem::take(&mut self.dirty) {
             return;

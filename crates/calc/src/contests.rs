@@ -1,7 +1,8 @@
 //! Interfaces and addresses that several endpoints of this node claim.
 //!
-//! An interface is of the one claimant whose addresses the platform confirmed, and the others count as absent. If there is
-//! no such claimant, or more than one, all are denied. An address that several pods have is denied for all of them.
+//! An interface belongs to the one claimant whose addresses the platform has confirmed; the others
+//! count as absent. If there is no such claimant, or more than one, all are denied. An address that
+//! several pods have is denied for all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
@@ -83,7 +84,7 @@ impl Contests {
         affected
     }
 
-    /// The contest that an endpoint does not win, if there is one.
+    /// Returns the contest that an endpoint does not win, if any.
     pub(crate) fn standing(&self, key: &WorkloadEndpointKey) -> Option<Standing> {
         let claim = self.claims.get(key)?;
         let interface = claim.interface.and_then(|name| self.of_interface(name, key));

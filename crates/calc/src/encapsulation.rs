@@ -1,4 +1,4 @@
-//! Which encapsulations the IP pools ask for (`felix/calc/encapsulation_resolver.go`).
+//! Encapsulations that the IP pools need (`felix/calc/encapsulation_resolver.go`).
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use tortie_model::{Cidr, EncapMode, Family, IpPool};
 use crate::sequencer::Sequencer;
 use crate::{Demand, GraphConfig};
 
-/// Who needs routes and tunnel ends.
+/// Configured demand for routes and tunnel ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Overlays {
     routes: Demand,
@@ -31,7 +31,7 @@ impl Overlays {
     }
 }
 
-/// What each pool asks for, and what was said last.
+/// Encapsulation of each pool, and the last sent result.
 #[derive(Debug)]
 pub(crate) struct EncapsulationResolver {
     ipip_enabled: Option<bool>,
@@ -73,7 +73,7 @@ impl EncapsulationResolver {
         }
     }
 
-    /// What the pools that are known ask for.
+    /// Returns the encapsulations that known pools need.
     pub(crate) fn wanted(&self) -> Encapsulation {
         let any = |asks: fn(&Encapsulation) -> bool| self.pools.values().any(asks);
         Encapsulation {
@@ -84,7 +84,8 @@ impl EncapsulationResolver {
         }
     }
 
-    /// Says what is asked for if that has changed; to be called once the datastore has been read.
+    /// Sends the needed encapsulations if they have changed. Valid once the datastore has been
+    /// read.
     pub(crate) fn flush(&mut self, sequencer: &mut Sequencer) {
         let wanted = self.wanted();
         if self.sent != Some(wanted) {

@@ -1,4 +1,4 @@
-//! The graph: owns the nodes and hands each one's output to the next.
+//! The graph: owns the nodes and passes the output of each to the next.
 
 use std::sync::Arc;
 
@@ -33,11 +33,11 @@ use crate::stats_collector::StatsCollector;
 use crate::vxlan::VxlanResolver;
 use crate::{GraphConfig, GraphStats};
 
-/// Calculates what one node must enforce. See the [crate] for an example.
+/// Calculates the desired state of one node. See the [crate] for an example.
 ///
-/// Updates and statuses go in at any time; they are filed, and work that can wait does.
-/// [`Graph::flush`] does it and hands out what has changed for the dataplane. The result depends on the current state
-/// of the datastore alone, not on the order of updates or on when flushes happen.
+/// Updates and statuses may come at any time; they are filed, and most work is deferred.
+/// [`Graph::flush`] does this work and returns the changes for the dataplane. The result depends
+/// only on the current state of the datastore, not on the order of updates or the times of flushes.
 #[derive(Debug)]
 pub struct Graph {
     hostname: Hostname,
@@ -54,7 +54,7 @@ pub struct Graph {
     services: ServiceIndex,
     order: PolicySorter,
     computed: ComputedData,
-    /// Whether the IP set of the Istio mesh is wanted, which is then always there.
+    /// Whether the IP set of the Istio mesh is needed. Then it always exists.
     has_mesh: bool,
     resolver: PolicyResolver,
     hosts: Hosts,
@@ -73,7 +73,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A graph that knows nothing.
+    /// Creates a graph without any objects.
     #[must_use]
     pub fn new(config: &GraphConfig) -> Self {
         let mut members = MemberIndex::new(config.overlap);
@@ -113,13 +113,14 @@ impl Graph {
         }
     }
 
-    /// The datastore says how far it has been read. Endpoints and configuration are withheld until it has been read
-    /// completely once; later interruptions change nothing.
+    /// Updates the status of the datastore. Endpoints and configuration are withheld until it has
+    /// been read completely once; later interruptions change nothing.
     pub fn on_status(&mut self, status: SyncStatus) {
         self.has_been_in_sync |= status == SyncStatus::InSync;
     }
 
-    /// An object has this value, or does not exist. Repetitions and deletions of what is unknown are harmless.
+    /// An object has this value, or does not exist. Repetitions, and deletions of unknown objects,
+    /// are harmless.
     pub fn on_update(&mut self, update: Update) {
         self.claims.on_object(&update);
         match update {
@@ -166,7 +167,7 @@ impl Graph {
                 self.computed.on_migration(&name, migration, &mut self.matches);
             }
             Update::Block(cidr, block) => self.routes.on_block(cidr, block.as_deref()),
-            // For others to read.
+            // For other readers.
             Update::SyncerObject(..) => {}
         }
     }
@@ -175,7 +176,7 @@ impl Graph {
         self.encapsulation.on_pool(cidr, pool.as_deref());
         self.routes.on_pool(cidr, pool.as_deref());
         match pool {
-            // The key is what a removal will name, so it decides.
+            // A removal will name the key, so the key decides.
             Some(pool) if pool.cidr != cidr => {
                 self.sequencer.ip_pools.update(cidr, IpPool { cidr, ..(*pool).clone() }.into());
             }
@@ -312,9 +313,9 @@ impl Graph {
         self.profile_decoder.on_profile(name, labels, existed);
     }
 
-    /// Does the work that has waited, and appends what the dataplane is to change, in an order in which nothing ever
-    /// refers to something that does not exist. The first flush after the datastore has been read completely ends with
-    /// [`DesiredUpdate::InSync`].
+    /// Does the deferred work, and appends the changes for the dataplane. They are ordered such
+    /// that nothing ever refers to an object that does not exist. The first flush after the
+    /// datastore has been read completely ends with [`DesiredUpdate::InSync`].
     ///
     /// At level `debug` the span `flush` and the events in it explain why policies are active, with the first endpoint
     /// that each selects, and which endpoints change.
@@ -322,7 +323,7 @@ impl Graph {
         let empty = tracing::field::Empty;
         let span = tracing::debug_span!("flush", changes = empty, policies = empty, endpoints = empty).entered();
         let before = out.len();
-        // Before, what refutes a claim may not be known yet.
+        // Before, an object that refutes a claim may not have been read yet.
         if self.has_been_in_sync {
             self.flush_claims();
         }
@@ -334,7 +335,7 @@ impl Graph {
         }
         self.flush_overlays();
         self.profile_decoder.flush(&mut self.sequencer);
-        // One more for the word that all is in sync.
+        // One more for the message `InSync`.
         out.reserve(self.sequencer.pending() + 1);
         self.sequencer.flush(&self.routes, &mut |update| out.push(update));
         if self.has_been_in_sync && !std::mem::replace(&mut self.in_sync_sent, true) {
@@ -345,7 +346,7 @@ impl Graph {
         }
     }
 
-    /// What [`Graph::flush`] appends, in a list of its own.
+    /// Flushes, and returns the changes as a new list; see [`Graph::flush`].
     #[must_use]
     pub fn take_changes(&mut self) -> Vec<DesiredUpdate> {
         let mut out = Vec::new();
@@ -366,7 +367,7 @@ impl Graph {
         self.computed.on_matches_changed(&policies.changed_endpoints);
         self.resolver.on_matches_changed(policies.changed_endpoints);
         self.resolver.on_policies_changed(&policies.revalued, &self.matches);
-        // A policy that was deleted and recreated is inactive and active at once; the latter must win.
+        // A policy that was deleted and recreated is in both lists; the active value must win.
         for id in policies.inactive {
             self.sequencer.policies.remove(id);
         }
@@ -442,9 +443,10 @@ impl Graph {
         self.vxlan.flush(&mut self.sequencer.vteps);
     }
 
-    /// The objects that are invalid now, and claims to addresses and interfaces that do not count, sorted by key. Slices are
-    /// among them while a rule uses their service. Once the datastore has been read completely, so are tiers of policies
-    /// that do not exist, and this node if no object names it.
+    /// Returns the invalid objects, and claims to addresses and interfaces that do not count,
+    /// sorted by key. Slices are included while a rule uses their service. Once the datastore has
+    /// been read completely, missing tiers of policies are included, and this node if no object
+    /// names it.
     ///
     /// ```
     /// use tortie_calc::{Graph, GraphConfig, Reason};
@@ -462,7 +464,8 @@ impl Graph {
         all.into_iter()
     }
 
-    /// Names in the datastore or the configuration that nothing bears. Before everything is read, it may still come.
+    /// Returns names in the datastore or the configuration that no object has. Before the datastore
+    /// is read completely, the object may still come.
     fn unknown_names(&self) -> impl Iterator<Item = IgnoredObject> {
         let tiers = self.policies.missing_tiers(|tier| self.order.knows_tier(tier)).map(|(tier, first, count)| {
             let reason = Reason::UnknownTier { tier: tier.clone(), count };
@@ -483,7 +486,8 @@ impl Graph {
         new
     }
 
-    /// Whether anything says that this node exists: a node, a valid endpoint of any kind, or parameters for it alone.
+    /// Reports whether an object mentions this node: a node, a valid endpoint of any kind, or
+    /// parameters for it alone.
     #[must_use]
     pub fn knows_own_node(&self) -> bool {
         self.stats.mentions(self.hostname.as_str())
@@ -522,8 +526,8 @@ impl Graph {
         }
     }
 
-    /// Whether nothing is held: true of a new graph, and of one that has flushed the deletion of everything that it
-    /// was ever told.
+    /// Reports whether no state is held: true of a new graph, and after a flush that follows the
+    /// deletion of all objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.spoofing.is_empty()
@@ -548,7 +552,7 @@ impl Graph {
             && self.stats.is_empty()
     }
 
-    /// Whether the indexes hold nothing but what a mesh always has there: its set, and its selector.
+    /// Reports whether the indexes hold only the set and the selector that a mesh always has.
     fn has_only_the_mesh(&self) -> bool {
         if !self.has_mesh || self.members.stats().items > 0 || self.matches.stats().items > 0 {
             return self.members.is_empty() && self.matches.is_empty();

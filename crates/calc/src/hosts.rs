@@ -1,4 +1,4 @@
-//! What the dataplane must know of the cluster's nodes (`felix/calc/dataplane_passthru.go`).
+//! Data of the cluster's nodes for the dataplane (`felix/calc/dataplane_passthru.go`).
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tortie_model::{Cidr, Family, Hostname, Node, NodeAddressKind, NodeBgp, Wireg
 
 use crate::sequencer::Sequencer;
 
-/// Remembers what was last said of each node, so that a change of what nobody needs is not passed on.
+/// Remembers the sent metadata of each node, so that changes of other fields are not passed on.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
     known: AHashMap<Hostname, HostMetadata>,
@@ -34,7 +34,7 @@ impl Hosts {
     }
 }
 
-/// A node's `WireGuard` identity has this value, or does not exist. A family without a key does not take part.
+/// Files a node's `WireGuard` identity; `None` removes it. A family without a key is left out.
 pub(crate) fn on_wireguard(name: &Hostname, wireguard: Option<&Wireguard>, sequencer: &mut Sequencer) {
     let peer =
         |key: &Arc<str>, address| (!key.is_empty()).then(|| WireguardPeer { public_key: Arc::clone(key), address });
@@ -48,7 +48,7 @@ pub(crate) fn on_wireguard(name: &Hostname, wireguard: Option<&Wireguard>, seque
     }
 }
 
-/// `None` for a node whose BGP section is there but empty: it is as good as deleted.
+/// Returns `None` for a node whose BGP section is present but empty: it counts as deleted.
 fn metadata(node: &Node) -> Option<HostMetadata> {
     let bgp = node.bgp.as_ref();
     if bgp.is_some_and(|bgp| *bgp == NodeBgp::default()) {

@@ -7,7 +7,7 @@ use tortie_model::{HostEndpointKey, NetworkSetName, WorkloadEndpointKey};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum ItemId {
     Workload(WorkloadEndpointKey),
-    /// There are few of these, so that they do not add to the size of the many.
+    /// Boxed: these are few, and must not make the many larger.
     Other(Box<OtherItem>),
 }
 

@@ -1,8 +1,9 @@
-//! The calculation graph: from what the datastore says to what one node must enforce.
+//! The calculation graph: from the state of the datastore to the desired state of one node.
 //!
-//! Feed a [`Graph`] with [`tortie_model::Update`]s in any order, and flush it whenever it suits: it hands out
-//! [`tortie_model::desired::DesiredUpdate`]s, each batch ordered such that nothing ever refers to something that does
-//! not exist. It is synchronous, reads no clock and does no I/O; the same input gives the same output.
+//! Feed a [`Graph`] with [`tortie_model::Update`]s in any order, and flush it at any time. A flush
+//! returns [`tortie_model::desired::DesiredUpdate`]s, each batch ordered such that nothing ever
+//! refers to an object that does not exist. The graph is synchronous, reads no clock and does no
+//! I/O; the same input gives the same output.
 //!
 //! ```
 //! use tortie_calc::{Graph, GraphConfig};
@@ -38,16 +39,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # How it is built
+//! # Implementation
 //!
-//! Each node of the graph is a module and a plain struct; [`Graph`] owns them and hands the output of one to the next,
-//! in topological order. An update is filed; a flush matches the label indexes, determines the active
-//! policies and profiles, compiles their rules into IP sets, lists or updates the members of these, orders the policies
-//! of each endpoint, and lets the sequencer send what has changed. Routes are looked at where something has changed that
-//! they depend on; an endpoint of another node costs none, unless routes are to come from endpoints. A policy that matches
-//! no endpoint of the node costs one table entry and one selector in the index. What is handed in was checked before
-//! ([`tortie_model::Valid`]); what the configuration forbids besides counts as absent and is listed by [`Graph::problems`].
-//! What refers to something absent is denied, never let through.
+//! Each node of the graph is a module and a plain struct. [`Graph`] owns them and passes the output
+//! of one to the next, in topological order. An update is filed. A flush matches the label indexes,
+//! determines the active policies and profiles, and compiles their rules into IP sets. Then it
+//! updates the members of these, orders the policies of each endpoint, and lets the sequencer send
+//! the changes. Routes are recomputed only if their inputs have changed; an endpoint of another
+//! node costs none, unless routes come from endpoints. A policy that matches no endpoint of the
+//! node costs one table entry and one selector in the index. Inputs have been validated before
+//! ([`tortie_model::Valid`]); objects that the configuration forbids count as absent and are listed
+//! by [`Graph::problems`]. A reference to an absent object denies; it never allows.
 #![forbid(unsafe_code)]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 

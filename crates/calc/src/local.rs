@@ -30,7 +30,7 @@ impl fmt::Display for EndpointId {
     }
 }
 
-/// What the datastore says of an endpoint of this node.
+/// An endpoint of this node, as in the datastore.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Endpoint {
     Workload(Arc<WorkloadEndpoint>),

@@ -1,9 +1,10 @@
 //! The bound on the members that the selectors of one policy or profile match in total.
 //!
-//! A policy beyond it is refused: it denies the endpoints that it selects and has no IP sets. Nearly every policy is within the bound by the
-//! numbers of its sets and of all networks of the cluster. The selectors of another one are counted before any member is listed,
-//! in the order of the rules and hardly further than needed to pass the bound. Counts are kept up to date, so that each flush
-//! decides by the current state alone.
+//! A policy beyond it is refused: it denies the endpoints that it selects and has no IP sets. For
+//! nearly every policy, the numbers of its sets and of all networks of the cluster show that it is
+//! within the bound. The selectors of other policies are counted before any member is listed, in
+//! the order of the rules, and hardly further than needed to exceed the bound. Counts are kept up
+//! to date, so each flush decides by the current state alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +16,8 @@ use crate::items::Members;
 use crate::problem::{IgnoredObject, Reason};
 use crate::slot_table::Slot;
 
-/// Number of the steps in which selectors are counted that match everything; each may pass the bound by one of these parts.
+/// Number of steps in which selectors that match everything are counted; each step may exceed the
+/// bound by one of these parts.
 const STEPS: usize = 8;
 
 /// A policy or profile that is active.
@@ -26,11 +28,12 @@ pub(crate) enum RuleOwner {
     Profile(ProfileName),
 }
 
-/// The rules of a policy or profile as far as the bound is concerned.
+/// The rules of a policy or profile, with the data that the bound depends on.
 #[derive(Debug)]
 pub(crate) struct MeasuredRules {
     pub(crate) key: Key,
-    /// The selectors of the IP sets, each set once, in the order of the rules. Sets of services have none.
+    /// The selectors of the IP sets, without duplicate sets, in the order of the rules. Sets of
+    /// services have none.
     pub(crate) selectors: Vec<Selector>,
 }
 
@@ -43,7 +46,7 @@ struct Suspect {
     counted: Vec<CountedSelector>,
     /// The members by which the bound is passed first; `None` if it is not.
     beyond: Option<u64>,
-    /// Whether the rules are refused as far as [`MemberBound::flush`] has told.
+    /// Whether the last [`MemberBound::flush`] reported the rules as refused.
     is_refused: bool,
 }
 
@@ -51,7 +54,8 @@ struct Suspect {
 #[derive(Debug)]
 pub(crate) struct MemberBound {
     limit: u64,
-    /// Active rules by the number of their references to IP sets, of which there are at most as many different ones.
+    /// Active rules by their number of references to IP sets, an upper bound on the number of
+    /// different sets.
     by_sets: BTreeSet<(u64, RuleOwner)>,
     suspects: BTreeMap<RuleOwner, Suspect>,
     /// Counts that are not needed any more.
@@ -70,8 +74,8 @@ impl MemberBound {
         }
     }
 
-    /// The rules have another value, are active, or are not any more; they had so many references to IP sets and have so many
-    /// now. Until the next flush they count as not refused.
+    /// Files a change of rules: a new value, or a start or end of being active. `before` and `now`
+    /// are their numbers of references to IP sets. Until the next flush, they count as not refused.
     pub(crate) fn on_rules(&mut self, owner: RuleOwner, before: u64, now: u64) {
         if let Some(suspect) = self.suspects.remove(&owner) {
             self.released.extend(suspect.counted);
@@ -164,7 +168,8 @@ impl MemberBound {
 }
 
 impl Suspect {
-    /// Decides whether the bound is passed. Returns false if that takes further counts, which the index has after it settles.
+    /// Decides whether the bound is exceeded. Returns false if that needs further counts, which the
+    /// index has after it settles.
     fn count(&mut self, members: &mut Members, limit: u64, step: usize, released: &mut Vec<CountedSelector>) -> bool {
         let mut sum = 0_u64;
         for (place, counted) in self.counted.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! Which policies apply to this node's endpoints (`felix/calc/active_rules_calculator.go`).
+//! Policies that apply to this node's endpoints (`felix/calc/active_rules_calculator.go`).
 //!
-//! A policy that matches nothing here costs a table entry and a selector in the match index; its rules are looked at
-//! only once it becomes active.
+//! A policy that matches nothing here costs a table entry and a selector in the match index; its
+//! rules are compiled only once it becomes active.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::slot_table::{IdHash, Identified, Slot, SlotTable};
 /// A policy's place in the table.
 pub(crate) type PolicySlot = Slot;
 
-/// Whose selector it is that this node's endpoints are matched against.
+/// Owner of a selector that is matched against this node's endpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Criterion {
     Policy(PolicySlot),
-    /// There are few of these, so that they do not add to the size of the many.
+    /// Boxed: these are few, and must not make the many larger.
     Other(Box<OtherCriterion>),
 }
 
@@ -58,8 +58,8 @@ impl From<OtherCriterion> for Criterion {
     }
 }
 
-/// This node's endpoints against all selectors that choose among them. It is one index for all, because each would hold the
-/// labels of every profile of the cluster.
+/// This node's endpoints, matched against all selectors of endpoints. It is one index for all,
+/// because each index stores the labels of every profile of the cluster.
 pub(crate) type LocalMatches = MatchIndex<EndpointId, Criterion>;
 
 /// A policy that the datastore has.
@@ -75,7 +75,7 @@ pub(crate) struct PolicyEntry {
 struct Active {
     /// Its compiled form, or that of a policy that denies in its place.
     compiled: Arc<desired::Policy>,
-    /// Number of the references to IP sets of its own rules.
+    /// Number of references to IP sets in the policy's own rules.
     sets: u64,
 }
 
@@ -87,7 +87,7 @@ impl Identified for PolicyEntry {
     }
 }
 
-/// What became of the policies since the last flush.
+/// Changes of the policies since the last flush.
 #[derive(Debug, Default)]
 pub(crate) struct PoliciesOut {
     /// Policies that are active no more. One that was deleted and recreated is in both lists.
@@ -96,7 +96,7 @@ pub(crate) struct PoliciesOut {
     pub(crate) active: Vec<(PolicyId, Arc<desired::Policy>)>,
     /// Endpoints to which a different set of policies applies.
     pub(crate) changed_endpoints: Vec<EndpointId>,
-    /// Active policies that have another value than before.
+    /// Active policies whose value has changed.
     pub(crate) revalued: Vec<PolicySlot>,
     /// Whether the order of the matched policies is to be recomputed.
     pub(crate) reordered: bool,
@@ -108,13 +108,13 @@ pub(crate) struct Policies {
     table: SlotTable<PolicyEntry>,
     /// The policies of each tier but the default one, which ends in the same way while it does not exist.
     by_tier: AHashMap<TierName, FxHashSet<PolicySlot>>,
-    /// Slots of deleted policies; they are free once the match index has forgotten them.
+    /// Slots of deleted policies; they are free once the match index has removed them.
     retired: Vec<PolicySlot>,
     /// Active policies that were deleted.
     deleted: Vec<(PolicyId, PolicySlot, Active)>,
     /// Policies that match an endpoint, as of the last flush of the match index.
     matched: FxHashSet<PolicySlot>,
-    /// Policies to be looked at in the next flush.
+    /// Policies to update in the next flush.
     dirty: Vec<PolicySlot>,
     active: usize,
 }
@@ -166,7 +166,7 @@ impl Policies {
         }
     }
 
-    /// Flushes the match index and reports what follows from it.
+    /// Flushes the match index and reports the resulting changes.
     pub(crate) fn flush(
         &mut self,
         matches: &mut LocalMatches,
@@ -198,7 +198,8 @@ impl Policies {
         self.table.give_back(self.retired.drain(..));
     }
 
-    /// Looks at a policy again; `explained` is the match index if the log gives the endpoint that a policy is active for.
+    /// Updates a policy; `explained` is the match index if the log names the endpoint for which a
+    /// policy is active.
     fn refresh(
         &mut self,
         slot: PolicySlot,
@@ -241,7 +242,7 @@ impl Policies {
     }
 
     /// The active policy is refused, or not any more.
-    #[expect(clippy::expect_used, reason = "the bound is told as soon as a policy is not active any more")]
+    #[expect(clippy::expect_used, reason = "inactive policies are removed from the bound at once")]
     pub(crate) fn rule(
         &mut self,
         slot: PolicySlot,
@@ -263,7 +264,7 @@ impl Policies {
     }
 
     /// The rules of an active policy that is not refused.
-    #[expect(clippy::expect_used, reason = "the bound is told as soon as a policy is not active any more")]
+    #[expect(clippy::expect_used, reason = "inactive policies are removed from the bound at once")]
     pub(crate) fn measured_rules(&self, slot: PolicySlot, scanner: &RuleScanner) -> MeasuredRules {
         let entry = self.table.at(slot);
         let compiled = &entry.active.as_ref().expect("the bound knows the active policies").compiled;

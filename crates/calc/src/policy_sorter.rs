@@ -7,11 +7,11 @@ use tortie_model::{Order, PolicyId, Tier, TierDefaultAction, TierName};
 
 use crate::policies::{Policies, PolicySlot};
 
-/// Ranks the policies that match endpoints, and knows the tiers.
+/// Ranks the policies that match endpoints, by tiers.
 #[derive(Debug, Default)]
 pub(crate) struct PolicySorter {
     tiers: AHashMap<TierName, Tier>,
-    /// By slot; only those of matched policies mean anything.
+    /// By slot; valid only for matched policies.
     ranks: Vec<u32>,
     tiers_changed: bool,
 }
@@ -26,7 +26,7 @@ impl PolicySorter {
         self.tiers_changed |= was.as_ref() != tier;
     }
 
-    /// Whether a tier has changed since the last time this was asked.
+    /// Reports whether a tier has changed since the last call.
     pub(crate) fn take_tiers_changed(&mut self) -> bool {
         std::mem::take(&mut self.tiers_changed)
     }
@@ -42,7 +42,8 @@ impl PolicySorter {
                 (tier, entry.policy.order, &entry.id, slot)
             })
             .collect();
-        // Slots are given out in the order in which policies came, which is often nearly this one.
+        // Slots are assigned in the order in which policies arrived, which is often nearly this
+        // order.
         sorted.sort_unstable_by_key(|&(_, _, _, slot)| slot);
         sorted.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| compare_orders(a.1, b.1)).then_with(|| compare_ids(a.2, b.2)));
         self.ranks.clear();
@@ -61,7 +62,7 @@ impl PolicySorter {
         self.tiers.contains_key(tier)
     }
 
-    /// What happens at the end of a tier; nothing is known of a tier that does not exist.
+    /// Returns the action at the end of a tier; `None` if the tier does not exist.
     pub(crate) fn default_action(&self, tier: &TierName) -> Option<TierDefaultAction> {
         self.tiers.get(tier)?.default_action
     }

@@ -11,7 +11,7 @@ use tortie_model::{Key, TierName, WorkloadEndpointKey};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A workload asks to send from foreign addresses, which the configuration forbids.
+    /// A workload requests to send from foreign addresses, which the configuration forbids.
     #[error(
         "allow_spoofed_source_ips: the workload asks to send from addresses that are not its own, which \
          WorkloadSourceSpoofing forbids"
@@ -45,7 +45,7 @@ pub enum Reason {
         /// The bound.
         limit: u64,
     },
-    /// The tier of a policy does not exist. Its policies come after those of all other tiers, and it denies at its end.
+    /// The tier of a policy does not exist. It comes after all other tiers, and denies at its end.
     #[error("tier: `{tier}` does not exist; its policies ({count}) come after all others, and it denies at its end")]
     UnknownTier {
         /// The tier.
@@ -91,9 +91,9 @@ pub enum ClaimFlaw {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IgnoredObject {
-    /// Which object.
+    /// The object.
     pub key: Key,
-    /// What is wrong with it.
+    /// Reason why it is ignored.
     pub reason: Reason,
 }
 

@@ -12,11 +12,11 @@ const SERVICE_ACCOUNT_LABEL_PREFIX: &str = "pcsa.";
 pub(crate) struct ProfileDecoder {
     namespace_labels: PrefixStripper,
     service_account_labels: PrefixStripper,
-    /// In the order in which they came since the last flush.
+    /// In the order of arrival since the last flush.
     changes: Vec<Change>,
 }
 
-/// A profile with other labels than before.
+/// Change of a profile's labels.
 #[derive(Debug)]
 struct Change {
     name: ProfileName,
@@ -36,18 +36,20 @@ impl Default for ProfileDecoder {
 }
 
 impl ProfileDecoder {
-    /// The profile hands down these labels, or does not exist; and whether it existed at the last flush.
+    /// Files the inherited labels of a profile; `None` removes them. `existed` is whether the
+    /// profile existed at the last flush.
     pub(crate) fn on_profile(&mut self, name: &ProfileName, labels: Option<&Labels>, existed: bool) {
         if namespace(name.as_str()).is_some() || service_account(name.as_str()).is_some() {
             self.changes.push(Change { name: name.clone(), labels: labels.cloned(), existed });
         }
     }
 
-    /// Says which namespaces and service accounts have changed since the last flush.
+    /// Sends the namespaces and service accounts that have changed since the last flush.
     #[expect(clippy::expect_used, reason = "chunks have at least one entry")]
     pub(crate) fn flush(&mut self, sequencer: &mut Sequencer) {
         let mut changes = std::mem::take(&mut self.changes);
-        // Stable, so that the last change of a profile stays the last; and quick where names come nearly sorted.
+        // Stable, so that the last change of a profile stays the last; and fast for nearly sorted
+        // names.
         changes.sort_by(|a, b| a.name.cmp(&b.name));
         sequencer.namespaces.reserve(changes.len());
         for of_one in changes.chunk_by_mut(|a, b| a.name == b.name) {

@@ -11,12 +11,12 @@ use crate::member_bound::{MeasuredRules, MemberBound, RuleOwner};
 use crate::scanner::{RuleScanner, count_sets, deny_all};
 use crate::slot_table::{Identified, SlotTable};
 
-/// What the datastore has of a profile. Labels and rules come and go apart from each other.
+/// A profile, as in the datastore. Labels and rules are separate objects there.
 #[derive(Debug)]
 struct Profile {
     name: ProfileName,
     labels: Option<Labels>,
-    /// The flush before which the labels came.
+    /// Number of the flush before which the labels arrived.
     labelled_before: u32,
     rules: Option<Arc<ProfileRules>>,
 }
@@ -42,7 +42,7 @@ struct Active {
     source: Option<Arc<ProfileRules>>,
     /// The compiled form, or that of a profile that denies in its place.
     compiled: Arc<desired::Profile>,
-    /// Number of the references to IP sets of its own rules.
+    /// Number of references to IP sets in the profile's own rules.
     sets: u64,
 }
 
@@ -57,9 +57,9 @@ pub(crate) struct ProfilesOut {
 #[derive(Debug, Default)]
 pub(crate) struct Profiles {
     all: SlotTable<Profile>,
-    /// How many flushes there have been.
+    /// Number of flushes so far.
     flushes: u32,
-    /// How many of them have rules.
+    /// Number of profiles with rules.
     with_rules: usize,
     used: AHashMap<ProfileName, UsedProfile>,
     dirty: Vec<ProfileName>,
@@ -76,8 +76,8 @@ impl Profiles {
         }
     }
 
-    /// The profile hands down these labels, or does not exist.
-    /// Gives back whether it had some at the last flush.
+    /// Files the inherited labels of a profile; `None` removes them. Returns whether it had labels
+    /// at the last flush.
     pub(crate) fn on_labels(&mut self, name: &ProfileName, labels: Option<&Labels>) -> bool {
         let flushes = self.flushes;
         let change = |profile: &mut Profile| {
@@ -90,7 +90,8 @@ impl Profiles {
         self.edit(name, labels.is_some(), change).unwrap_or_default()
     }
 
-    /// Changes a profile, and forgets it if nothing is left. One that is not there is only made if `create`.
+    /// Changes a profile, and removes it if it has neither labels nor rules. A missing one is
+    /// created only if `create` is set.
     fn edit<T>(&mut self, name: &ProfileName, create: bool, change: impl FnOnce(&mut Profile) -> T) -> Option<T> {
         let slot = match self.all.find(name) {
             Ok(slot) => slot,
@@ -108,7 +109,7 @@ impl Profiles {
         Some(result)
     }
 
-    /// An endpoint had some profiles and has others now. A profile may be listed twice.
+    /// Replaces the profiles of an endpoint. A profile may be listed twice.
     #[expect(clippy::expect_used, reason = "the profiles that an endpoint had were new ones of it once")]
     pub(crate) fn on_endpoint(&mut self, old: &[ProfileName], new: &[ProfileName]) {
         if old == new {
@@ -163,7 +164,7 @@ impl Profiles {
     }
 
     /// The active profile is refused, or not any more.
-    #[expect(clippy::expect_used, reason = "the bound is told as soon as a profile is not active any more")]
+    #[expect(clippy::expect_used, reason = "inactive profiles are removed from the bound at once")]
     pub(crate) fn rule(
         &mut self,
         name: ProfileName,
@@ -180,7 +181,7 @@ impl Profiles {
     }
 
     /// The rules of an active profile that is not refused.
-    #[expect(clippy::expect_used, reason = "the bound is told as soon as a profile is not active any more")]
+    #[expect(clippy::expect_used, reason = "inactive profiles are removed from the bound at once")]
     pub(crate) fn measured_rules(&self, name: &ProfileName, scanner: &RuleScanner) -> MeasuredRules {
         let active = self.used.get(name).and_then(|used| used.active.as_ref());
         let compiled = &active.expect("the bound knows the active profiles").compiled;

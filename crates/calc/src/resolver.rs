@@ -51,14 +51,14 @@ struct LocalEndpoint {
 #[derive(Debug, Default)]
 pub(crate) struct PolicyResolver {
     endpoints: BTreeMap<EndpointId, LocalEndpoint>,
-    /// Endpoints to be sent whatever their policies are.
+    /// Endpoints to be sent, with or without changes of their policies.
     changed: BTreeSet<EndpointId>,
     /// Endpoints whose policies may have changed.
     stale: BTreeSet<EndpointId>,
 }
 
 impl PolicyResolver {
-    /// The endpoint has this value. Gives back the previous one.
+    /// Files the value of an endpoint. Returns the previous one.
     pub(crate) fn on_endpoint(&mut self, id: &EndpointId, value: Endpoint) -> Option<Endpoint> {
         match self.endpoints.get_mut(id) {
             Some(endpoint) if endpoint.value == value => Some(value),
@@ -74,19 +74,20 @@ impl PolicyResolver {
         }
     }
 
-    /// The endpoint does not exist. Gives back the previous value.
+    /// Removes an endpoint. Returns its value.
     pub(crate) fn on_endpoint_removed(&mut self, id: &EndpointId) -> Option<Endpoint> {
         self.changed.remove(id);
         self.stale.remove(id);
         self.endpoints.remove(id).map(|endpoint| endpoint.value)
     }
 
-    /// Other policies match these endpoints.
+    /// The set of policies that match these endpoints has changed.
     pub(crate) fn on_matches_changed(&mut self, ids: Vec<EndpointId>) {
         self.stale.extend(ids);
     }
 
-    /// The policies' place or kind has changed: whatever they match is to be recomputed.
+    /// The place or kind of these policies has changed: the endpoints that they match are
+    /// recomputed.
     pub(crate) fn on_policies_changed(&mut self, slots: &[PolicySlot], matches: &LocalMatches) {
         let mut sets: AHashSet<MatchSetId> = AHashSet::new();
         for slot in slots {
@@ -104,7 +105,7 @@ impl PolicyResolver {
         self.stale.extend(self.endpoints.keys().cloned());
     }
 
-    /// Something else than policies is calculated for these endpoints than before.
+    /// The calculated properties of these endpoints have changed.
     pub(crate) fn on_computed_changed(&mut self, keys: Vec<WorkloadEndpointKey>) {
         self.changed.extend(keys.into_iter().map(EndpointId::Workload));
     }

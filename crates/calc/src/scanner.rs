@@ -14,7 +14,7 @@ use tortie_model::desired::{RuleSets, Rules};
 use tortie_model::{IpSetId, NamespacedName, Rule, RuleAction};
 use tortie_selector::{Selector, unique_id};
 
-/// What an IP set is made of.
+/// Members of an IP set, by definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SetSource {
     /// Endpoints and network sets that a selector picks.
@@ -31,7 +31,7 @@ pub(crate) struct ServiceSet {
     pub(crate) with_ports: bool,
 }
 
-/// IP sets that came into use or fell out of it since the last flush, sorted by id.
+/// IP sets that have become active or inactive since the last flush, sorted by id.
 #[derive(Debug, Default)]
 pub(crate) struct ScannerOut {
     pub(crate) activated: Vec<(IpSetId, SetSource)>,
@@ -47,15 +47,16 @@ enum Spelling {
     Service(ServiceSet),
 }
 
-/// A positive and a negated selector of one side of a rule, or either alone. With a positive selector both are one set:
-/// the rule only matches known endpoints then, and the negated selector narrows them down.
+/// A positive and a negated selector of one side of a rule, or either alone. With a positive
+/// selector both are one set: then the rule matches only known endpoints, and the negated selector
+/// excludes some of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SelectorSpelling {
     selected: Written,
     and_not: Option<Written>,
 }
 
-/// A selector that is told from others by its text alone.
+/// A selector that is compared by its text alone.
 #[derive(Clone, Debug)]
 struct Written(Selector);
 
@@ -77,12 +78,12 @@ impl Hash for Written {
 struct UsedSet {
     source: SetSource,
     references: usize,
-    /// Whether the set is active as far as `ScannerOut` has told.
+    /// Whether `ScannerOut` last reported the set as active.
     told: bool,
     spellings: SmallVec<[Spelling; 1]>,
 }
 
-/// The sets of some rules, one after another. The rules of many policies have the same.
+/// The sets of some rules, in order. The rules of many policies have the same sets.
 #[derive(Debug)]
 struct UsedList {
     sets: Arc<[RuleSets]>,
@@ -122,7 +123,8 @@ impl RuleScanner {
         sets
     }
 
-    /// The selectors of the sets of acquired rules, each set once, in the order of the rules. Sets of services have none.
+    /// Returns the selectors of the sets of acquired rules, without duplicate sets, in the order of
+    /// the rules. Sets of services have none.
     #[expect(clippy::expect_used, reason = "only a flush forgets sets, after the release of all rules that have them")]
     pub(crate) fn selectors(&self, rules: [&Rules; 2]) -> Vec<Selector> {
         let ids = rules.into_iter().flat_map(|rules| rules.sets().iter()).flat_map(RuleSets::iter);
@@ -183,7 +185,7 @@ impl RuleScanner {
         }
     }
 
-    /// How many distinct sets are in use.
+    /// Number of distinct sets in use.
     pub(crate) fn len(&self) -> usize {
         self.sets.len()
     }

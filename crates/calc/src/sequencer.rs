@@ -1,5 +1,5 @@
-//! The event sequencer: coalesces changes per object and sends them in an order in which nothing ever refers to
-//! something that does not exist (`felix/calc/event_sequencer.go`).
+//! The event sequencer: coalesces changes per object, and sends them in an order in which nothing
+//! ever refers to an object that does not exist (`felix/calc/event_sequencer.go`).
 
 mod outbox;
 
@@ -19,7 +19,7 @@ use crate::l3_routes::{L3Routes, RouteChanges};
 use crate::vxlan::VtepChanges;
 use outbox::Outbox;
 
-/// What waits to be sent, and what the dataplane has.
+/// Messages that wait to be sent, and the state that the dataplane has.
 #[derive(Debug, Default)]
 pub(crate) struct Sequencer {
     pub(crate) not_ready: bool,
@@ -48,7 +48,7 @@ pub(crate) struct Sequencer {
 }
 
 impl Sequencer {
-    /// How many messages wait, at most.
+    /// Upper bound of the number of waiting messages.
     pub(crate) fn pending(&self) -> usize {
         let flags = [self.not_ready, self.config.is_some(), self.encapsulation.is_some(), self.bgp.is_some()];
         flags.into_iter().filter(|&flag| flag).count()
@@ -70,8 +70,8 @@ impl Sequencer {
             + self.services.pending()
     }
 
-    /// Sends what waits: dependencies before what refers to them, removals the other way round; within each step by
-    /// ascending id.
+    /// Sends the waiting messages: dependencies before the objects that refer to them, removals the
+    /// other way round; within each step by ascending id.
     pub(crate) fn flush(&mut self, all_routes: &L3Routes, emit: &mut impl FnMut(DesiredUpdate)) {
         if std::mem::take(&mut self.not_ready) {
             emit(DesiredUpdate::DatastoreNotReady);
@@ -96,7 +96,7 @@ impl Sequencer {
         self.flush_passed_through(emit);
     }
 
-    /// New sets, then changes of known ones. Gives back the sets to be removed.
+    /// Sends new sets, then changes of known ones. Returns the sets to be removed.
     fn flush_ip_sets(&mut self, emit: &mut impl FnMut(DesiredUpdate)) -> Vec<tortie_model::IpSetId> {
         let mut changes = std::mem::take(&mut self.ip_sets);
         changes.sort_by(|a, b| a.id().cmp(b.id()));
@@ -128,7 +128,7 @@ impl Sequencer {
         updated.for_each(|(name, labels)| emit(DesiredUpdate::Namespace(name, labels)));
     }
 
-    /// A route is there only while the tunnel end is there that it leads to.
+    /// A route exists only while the tunnel end that it leads to exists.
     fn flush_routes(&mut self, all_routes: &L3Routes, emit: &mut impl FnMut(DesiredUpdate)) {
         let (routes, vteps) = (std::mem::take(&mut self.routes), std::mem::take(&mut self.vteps));
         routes.removed.into_iter().for_each(|dst| emit(DesiredUpdate::RouteRemove(dst)));
@@ -138,7 +138,7 @@ impl Sequencer {
         updated.for_each(|(dst, route)| emit(DesiredUpdate::Route(dst, route)));
     }
 
-    /// What refers to nothing else, removals first.
+    /// Sends the messages that refer to no other object, removals first.
     fn flush_passed_through(&mut self, emit: &mut impl FnMut(DesiredUpdate)) {
         self.wireguard.send_removals(|host| emit(DesiredUpdate::WireguardRemove(host)));
         self.wireguard_v6.send_removals(|host| emit(DesiredUpdate::WireguardV6Remove(host)));

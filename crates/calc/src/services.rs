@@ -124,13 +124,14 @@ impl ServiceIndex {
         self.by_address.is_empty()
     }
 
-    /// Other pods than before have the address.
+    /// The pods with this address have changed.
     pub(crate) fn on_address(&mut self, address: IpAddr) {
         let slices = self.by_address.get(&address).into_iter().flatten();
         self.dirty_slices.extend(slices.cloned());
     }
 
-    /// Appends the changes since the last flush. `is_foreign` tells whether an address is of pods of other namespaces.
+    /// Appends the changes since the last flush. `is_foreign` reports whether an address belongs to
+    /// pods of other namespaces.
     pub(crate) fn flush(&mut self, mut is_foreign: impl FnMut(&str, IpAddr) -> bool, out: &mut Vec<SetChange>) {
         for name in std::mem::take(&mut self.dirty_slices) {
             self.withdraw(&name);
@@ -149,7 +150,7 @@ impl ServiceIndex {
         out.extend(self.removed.drain(..).map(SetChange::Remove));
     }
 
-    /// Takes an applied slice out of the sets of its service.
+    /// Removes an applied slice from the sets of its service.
     #[expect(clippy::expect_used, reason = "slices are withdrawn as they were applied")]
     fn withdraw(&mut self, name: &NamespacedName) {
         let Some(applied) = self.applied.remove(name) else { return };
@@ -184,7 +185,7 @@ impl ServiceIndex {
         self.applied.insert(name, applied);
     }
 
-    /// Changes the sets of a slice's service that were sent; the others are made of all slices.
+    /// Changes the sent sets of a slice's service; the others are built from all slices.
     #[expect(clippy::expect_used, reason = "slices are applied to the sets of their service")]
     fn change_sets(&mut self, applied: &Applied, change: impl Fn(&mut SetMembers, &Applied)) {
         let name = applied.slice.service.as_ref().expect("slices without a service are not applied");

@@ -9,24 +9,26 @@ use hashbrown::HashTable;
 
 pub(crate) use slots::{Slot, Slots};
 
-/// An object that holds its id.
+/// An object that contains its id.
 pub(crate) trait Identified {
     type Id: Eq + Hash + ?Sized;
     fn id(&self) -> &Self::Id;
 }
 
-/// The part of an id's hash that is kept.
+/// The stored part of an id's hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IdHash(u32);
 
 impl IdHash {
-    /// Spreads the kept bits over the low ones, which pick the bucket, and the high ones, which tag it.
+    /// Spreads the stored bits over the low ones, which select the bucket, and the high ones, which
+    /// tag it.
     fn spread(self) -> u64 {
         u64::from(self.0) | u64::from(self.0) << 32
     }
 }
 
-/// Objects in slots. Ids stand there alone; they are found by slots with the hash of the id, so that growing looks at no id.
+/// Objects in slots. Ids are stored only there; they are found by slots with the hash of the id, so
+/// growing reads no id.
 #[derive(Debug)]
 pub(crate) struct SlotTable<T> {
     by_id: HashTable<(IdHash, Slot)>,
@@ -47,7 +49,8 @@ impl<T: Identified> SlotTable<T> {
         IdHash(hash)
     }
 
-    /// Where the object with this id is; if there is none, the hash with which it may be inserted.
+    /// Returns the slot of the object with this id; if there is none, the hash with which it may be
+    /// inserted.
     pub(crate) fn find(&self, id: &T::Id) -> Result<Slot, IdHash> {
         let hash = self.hash(id);
         let is = |&(other, slot): &(IdHash, Slot)| other == hash && self.at(slot).id() == id;
@@ -61,7 +64,7 @@ impl<T: Identified> SlotTable<T> {
         slot
     }
 
-    /// Takes an object out. Its slot stays taken until it is given back.
+    /// Removes an object. Its slot stays reserved until it is given back.
     #[expect(clippy::expect_used, reason = "nothing happens between both searches")]
     pub(crate) fn take(&mut self, id: &T::Id) -> Option<(Slot, T)> {
         let slot = self.find(id).ok()?;
@@ -74,14 +77,14 @@ impl<T: Identified> SlotTable<T> {
         Some((slot, self.slots.take(slot)))
     }
 
-    /// Takes an object out, and gives its slot back.
+    /// Removes an object, and gives back its slot.
     pub(crate) fn remove(&mut self, id: &T::Id) -> Option<T> {
         let (slot, object) = self.take(id)?;
         self.give_back([slot]);
         Some(object)
     }
 
-    /// Slots of objects that were taken out may be used again.
+    /// Frees slots of removed objects.
     pub(crate) fn give_back(&mut self, slots: impl IntoIterator<Item = Slot>) {
         slots.into_iter().for_each(|slot| self.slots.give_back(slot));
     }

@@ -1,5 +1,5 @@
-//! Workloads that ask to send from addresses that are not theirs, where the configuration forbids it
-//! (`felix/calc/validation_filter.go`): they count as absent, and are remembered as problems.
+//! Workloads that request to send from foreign addresses, where the configuration forbids it
+//! (`felix/calc/validation_filter.go`): they count as absent, and are listed as problems.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ impl SpoofingFilter {
         Self { allowed, refused: BTreeSet::new(), new_problems: Vec::new() }
     }
 
-    /// The endpoint, unless it asks for what is forbidden.
+    /// Returns the endpoint, unless it asks for source addresses that the configuration forbids.
     pub(crate) fn endpoint(
         &mut self,
         key: &WorkloadEndpointKey,

@@ -2,7 +2,8 @@
 
 use tortie_labelindex::Scans;
 
-/// What the graph knows of; the numbers behind Felix's `felix_cluster_num_*` and `felix_active_local_*`.
+/// Counts of the graph's objects; the values of Felix's `felix_cluster_num_*` and
+/// `felix_active_local_*`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GraphStats {
@@ -24,10 +25,11 @@ pub struct GraphStats {
     pub active_policies: usize,
     /// IP sets that this node's policies and profiles use.
     pub ip_sets: usize,
-    /// How often a selector was evaluated since the start.
+    /// Number of selector evaluations since the start.
     pub evaluations: u64,
-    /// How the endpoints and network sets were found that selectors of IP sets were evaluated with.
+    /// Number of searches, by kind, for the endpoints and network sets that an IP set's selector
+    /// may match.
     pub scans: Scans,
-    /// Groups of items that no IP set's selector can tell apart.
+    /// Groups of items that no IP set's selector distinguishes.
     pub groups: usize,
 }

@@ -1,20 +1,20 @@
-//! Counts of what there is in the cluster (`felix/calc/stats_collector.go`).
+//! Counts of the cluster's objects (`felix/calc/stats_collector.go`).
 
 use ahash::{AHashMap, AHashSet};
 use tortie_model::Hostname;
 
-/// Endpoints and nodes of the whole cluster, counted as they come and go.
+/// Endpoints and nodes of the whole cluster, counted incrementally.
 #[derive(Debug, Default)]
 pub(crate) struct StatsCollector {
     pub(crate) workload_endpoints: usize,
     pub(crate) host_endpoints: usize,
     nodes: AHashSet<Hostname>,
-    /// How many nodes and endpoints each host name stands on.
+    /// Number of nodes and endpoints that name each host.
     mentions: AHashMap<Box<str>, usize>,
 }
 
 impl StatsCollector {
-    /// How many different hosts are mentioned.
+    /// Number of different hosts that are named.
     pub(crate) fn hosts(&self) -> usize {
         self.mentions.len()
     }

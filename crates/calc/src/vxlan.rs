@@ -15,12 +15,12 @@ pub(crate) struct VtepChanges {
     pub(crate) removed: Vec<Hostname>,
 }
 
-/// What one family of a node's tunnel is made of.
+/// Addresses of a node's tunnel in one family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Parts {
     node_address: Option<IpAddr>,
     tunnel_address: Option<IpAddr>,
-    /// If one is set; otherwise it follows from the node's name.
+    /// If one is configured; otherwise it is derived from the node's name.
     mac: Option<Mac>,
 }
 
@@ -32,7 +32,7 @@ struct NodeParts {
     sent: Option<Box<Vtep>>,
 }
 
-/// Calculates tunnel ends while they are wanted. It files what they are made of at all times.
+/// Calculates tunnel ends while they are needed. Their inputs are filed at all times.
 #[derive(Debug, Default)]
 pub(crate) struct VxlanResolver {
     is_wanted: bool,
@@ -42,7 +42,7 @@ pub(crate) struct VxlanResolver {
 }
 
 impl VxlanResolver {
-    /// Whether there are tunnels.
+    /// Sets whether tunnel ends are needed.
     pub(crate) fn set_wanted(&mut self, is_wanted: bool) {
         if is_wanted != self.is_wanted {
             self.is_wanted = is_wanted;
@@ -95,7 +95,7 @@ impl VxlanResolver {
         }
     }
 
-    /// Says which tunnel ends have changed.
+    /// Adds the tunnel ends that have changed.
     pub(crate) fn flush(&mut self, changes: &mut VtepChanges) {
         for name in std::mem::take(&mut self.dirty) {
             let Some(node) = self.nodes.get_mut(&name) else { continue };
@@ -129,7 +129,7 @@ fn vtep(name: &Hostname, node: &NodeParts) -> Option<Vtep> {
     (vtep.v4.is_some() || vtep.v6.is_some()).then_some(vtep)
 }
 
-/// The Ethernet address that a node gives its tunnel interface, which others can calculate.
+/// Returns the MAC address that a node gives its tunnel interface. Other nodes can calculate it.
 fn derived_mac(name: &Hostname, suffix: &str) -> Mac {
     let digest = Sha1::new().chain_update(name.as_str()).chain_update(suffix).finalize();
     let [a, b, c, d, e, ..] = <[u8; 20]>::from(digest);

@@ -1,5 +1,5 @@
 //! Claims of pods to addresses and interfaces: which count, against a calculation from scratch.
-#![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -183,7 +183,7 @@ fn graph_with(address_claims: AddressClaims) -> Graph {
     let policy = Policy { selector: "all()".parse().unwrap(), inbound: [rule, of_service].into(), ..Policy::default() };
     let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "p");
     graph.on_update(Update::Policy(id, Some(Valid::new(policy).unwrap())));
-    // A policy is active, and so its set is there, while an endpoint is.
+    // The policy is active, and its set exists, while this endpoint exists.
     let other = WorkloadEndpoint { iface: Some("cali9".parse().unwrap()), ..WorkloadEndpoint::default() };
     let key = WorkloadEndpointKey::new("here", "other", "x", "eth0");
     graph.on_update(Update::WorkloadEndpoint(key, Some(Valid::new(other).unwrap())));
@@ -266,7 +266,7 @@ proptest! {
 }
 
 impl Cluster {
-    /// Pods whose interface is another one's.
+    /// Number of pods whose interface belongs to another one.
     fn lost(&self) -> usize {
         let local = self.expected().0.len();
         self.pods.iter().filter(|(index, pod)| PODS[**index].0 == "here" && self.counts(**index, **pod)).count() - local

@@ -1,5 +1,5 @@
-//! What workload endpoints have besides policies.
-#![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
+//! Calculated fields of workload endpoints besides policies.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn endpoint(id: [&str; 3], pairs: &[(&str, &str)]) -> Update {
     Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).unwrap()))
 }
 
-/// What the flush tells of workload endpoints, by workload and endpoint.
+/// Flushes and returns the sent fields of workload endpoints, by workload and endpoint.
 fn told(graph: &mut Graph) -> Vec<(String, ComputedFields)> {
     let updates = flush(graph).into_iter().filter_map(|update| match update {
         DesiredUpdate::WorkloadEndpoint(id, state) => {
@@ -124,7 +124,7 @@ fn pods_are_named_whatever_node_is_given_and_come_later() {
     graph.on_update(endpoint(["k8s", "ns/pod", "eth0"], &[]));
     graph.on_update(endpoint(["k8s", "ns/pod1", "eth0"], &[]));
     assert_eq!(roles(&mut graph), [said("ns/pod/eth0", SOURCE, "u"), said("ns/pod1/eth0", None, "")]);
-    // Whoever is recreated has the role again, and who is gone leaves nothing.
+    // A recreated endpoint has the role again, and a removed one leaves no state.
     let pod = Key::WorkloadEndpoint(WorkloadEndpointKey::new(HOST, "k8s", "ns/pod", "eth0"));
     graph.on_update(Update::delete(pod));
     let _ = flush(&mut graph);
@@ -153,12 +153,12 @@ fn a_selector_comes_before_a_name_and_a_target_before_a_source() {
         graph.on_update(migration(name, migration_of));
         assert_eq!(roles(&mut graph), [said("ns/pod/eth0", expected.0, expected.1)]);
     }
-    // The greatest of those that give the role, also if it changes in place.
+    // The greatest UID of those that give the role counts, also if it changes in place.
     graph.on_update(migration("another", Move { uid: "6", selector: Some("has(a)"), ..NOTHING }));
     assert_eq!(roles(&mut graph), []);
     graph.on_update(migration("another", Move { uid: "75", selector: Some("has(a)"), ..NOTHING }));
     assert_eq!(roles(&mut graph), [said("ns/pod/eth0", TARGET, "75")]);
-    // The same in the flush in which the endpoint gets other labels.
+    // The same in the flush in which the endpoint's labels change.
     graph.on_update(endpoint(pod, &[("a", "x"), ("b", "y")]));
     graph.on_update(migration("another", Move { uid: "76", selector: Some("has(a)"), ..NOTHING }));
     assert_eq!(roles(&mut graph), [said("ns/pod/eth0", TARGET, "76")]);
@@ -202,7 +202,7 @@ fn the_first_peer_of_this_node_by_name() {
     assert_eq!(peers(&mut graph), [Some("m".into())]);
     graph.on_update(Update::delete(Key::BgpPeer("m".into())));
     assert_eq!(peers(&mut graph), [Some("z".into())]);
-    // A node that is not known has no labels.
+    // An unknown node has no labels.
     graph.on_update(peer("d-rack", selected("!has(rack)"), Some("all()")));
     assert_eq!(peers(&mut graph), []);
     graph.on_update(Update::delete(Key::Node(HOST.into())));

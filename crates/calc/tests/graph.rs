@@ -1,5 +1,5 @@
 //! Behaviour of the graph that the comparisons do not show.
-#![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::sync::Arc;
 
@@ -124,12 +124,12 @@ fn pod(name: &str, namespace: &str) -> Update {
     Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).unwrap()))
 }
 
-/// What is put in force instead of an invalid policy of this path.
+/// Returns the update that replaces an invalid policy of this path.
 fn fallback(path: &str, value: &Json) -> Update {
     v1::decode(path, Some(value), &mut Interner::new()).unwrap_err().fallback()
 }
 
-/// What the fallback of an invalid policy denies: which endpoints, in which direction.
+/// Returns the endpoints and directions that the fallback of an invalid policy denies.
 fn denied_pods(path: &str, value: &Json) -> Vec<String> {
     let mut graph = graph();
     for (name, namespace) in [("pod-1", "shop"), ("pod-2", "other")] {
@@ -161,13 +161,13 @@ fn denied_pods(path: &str, value: &Json) -> Vec<String> {
 fn an_invalid_policy_denies_instead_of_vanishing() {
     let namespaced = "/calico/v1/policy/NetworkPolicy/shop/p";
     let global = "/calico/v1/policy/GlobalNetworkPolicy//p";
-    // What it selects is known.
+    // The policy's selector is valid.
     for rule in [json!({"action": "allow", "src_selector": "b =="}), json!({"action": "allow", "src_ports": [80]})] {
         let selector = "projectcalico.org/namespace == 'other'";
         let known = json!({"selector": selector, "types": ["ingress"], "inbound_rules": [rule]});
         assert_eq!(denied_pods(global, &known), ["pod-2 in GlobalNetworkPolicy/p"]);
     }
-    // It is not: everything of the namespace, or everything.
+    // It is not: the fallback selects the whole namespace, or all endpoints.
     let unknown = json!({"selector": "a ==", "types": ["ingress"]});
     assert_eq!(denied_pods(namespaced, &unknown), ["pod-1 in NetworkPolicy/shop/p"]);
     assert_eq!(denied_pods(global, &unknown), ["pod-1 in GlobalNetworkPolicy/p", "pod-2 in GlobalNetworkPolicy/p"]);
@@ -175,7 +175,7 @@ fn an_invalid_policy_denies_instead_of_vanishing() {
         denied_pods(namespaced, &json!({"selector": "a =="})),
         ["pod-1 in NetworkPolicy/shop/p", "pod-1 out NetworkPolicy/shop/p"]
     );
-    // Nobody enforces a staged one.
+    // A staged policy is not enforced.
     assert_eq!(denied_pods("/calico/v1/policy/StagedNetworkPolicy/shop/p", &unknown), [""; 0]);
 }
 

@@ -56,7 +56,7 @@ struct Node {
 }
 
 impl Node {
-    /// Takes the updates and flushes. Returns the changes and the lines of the log.
+    /// Applies the updates and flushes. Returns the changes and the lines of the log.
     fn told(&mut self, updates: impl IntoIterator<Item = Update>) -> (Vec<DesiredUpdate>, Vec<String>) {
         updates.into_iter().for_each(|update| self.graph.on_update(update));
         let changes = self.graph.take_changes();
@@ -112,7 +112,7 @@ fn a_flush_counts_its_changes_of_policies_and_endpoints() {
         };
         let first = flush(&[policy("app == 'web'"), endpoint("web")], 1, 1);
         assert!(first > 2, "the end of the snapshot is a change as well");
-        // The policy goes, and the endpoint is told without it.
+        // The policy is removed, and the endpoint is sent without it.
         assert_eq!(flush(&[endpoint("db")], 1, 1), 2);
         assert_eq!(flush(&[], 0, 0), 0);
     });

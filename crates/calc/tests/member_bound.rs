@@ -1,5 +1,5 @@
 //! Policies and profiles whose selectors match more members than `GraphConfig::policy_members`.
-#![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::sync::Arc;
 
@@ -121,7 +121,7 @@ fn endpoints_that_come_and_go_refuse_a_policy_and_bring_it_back() {
     let policy_at = place(|update| matches!(update, DesiredUpdate::Policy(..)));
     assert!(policy_at < place(|update| matches!(update, DesiredUpdate::IpSetRemove(_))));
 
-    // Still so, and nothing is told.
+    // The policy is still refused, and no change is sent.
     assert!(node.apply([pod_with(3, "y")]).iter().all(|update| matches!(update, DesiredUpdate::WorkloadEndpoint(..))));
     assert_eq!(node.problems(), [text.replace("least 6", "least 5")]);
     node.apply([Update::delete(pod(3).key())]);
@@ -258,7 +258,7 @@ fn a_refused_policy_of_kubernetes_leaves_others_their_say() {
 #[test]
 fn selectors_are_matched_no_further_than_the_bound() {
     let mut node = Node::new(2_000);
-    // Each endpoint is a group of its own.
+    // Each endpoint is a separate group.
     node.apply((0..200).map(|number| pod_with(number, &number.to_string())));
     let before = node.graph.stats().scans.all;
     let selectors: Vec<String> = (0..1_000).map(|number| format!("a != 'v{number}'")).collect();

@@ -1,4 +1,5 @@
-//! 5,000 policies and 100,000 addresses: compiled at once, changed, asked; and all pairs of 100,000 pods.
+//! Compilation, change and evaluation of 5,000 policies and 100,000 addresses; and all pairs of
+//! 100,000 pods.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,7 +23,7 @@ const ADDRESSES: u32 = 100_000 / SHARE;
 const POLICIES: u32 = 5_000 / SHARE;
 /// Deployments, all pods of which have the same labels.
 const APPS: u32 = POLICIES;
-/// There are a hundred namespaces, or 125.
+/// Apps for a hundred namespaces, or 125.
 const APPS_IN_NAMESPACE: u32 = APPS / 100;
 /// On one node, no two with the same policies.
 const LOCAL: u32 = 250;
@@ -64,7 +65,8 @@ fn policy_id(number: u32) -> PolicyId {
     PolicyId::new(PolicyKind::NetworkPolicy, format!("ns{}", number / APPS_IN_NAMESPACE), format!("policy{number}"))
 }
 
-/// In: two apps and their own namespace, each to a port. Out: DNS, and whatever is not in a private network.
+/// Ingress: from two apps and the app's own namespace, each to a port. Egress: DNS, and all
+/// addresses outside of private networks.
 fn policy(number: u32, port: u16) -> DesiredUpdate {
     let to = |port: u16| Rule {
         protocol: Some(Protocol::TCP),
@@ -87,7 +89,7 @@ fn policy(number: u32, port: u16) -> DesiredUpdate {
     DesiredUpdate::Policy(policy_id(number), policy.into())
 }
 
-/// Everything in, everything out.
+/// Allows all ingress and egress.
 fn open_policy(number: u32) -> DesiredUpdate {
     let all = || Rules::new([Rule::new(RuleAction::Allow)].into(), [RuleSets::default()].into()).expect("as many");
     let policy = Policy { source: Arc::default(), selector: "all()".into(), inbound: all(), outbound: all() };
@@ -118,7 +120,7 @@ fn node() -> Vec<DesiredUpdate> {
     sets().into_iter().chain((0..POLICIES).map(|number| policy(number, 8080))).chain(workloads).collect()
 }
 
-/// All pods as if they were on one node; the pods of an app have one policy of their own.
+/// All pods as if they were on one node; the pods of each app have a separate policy.
 fn cluster() -> Vec<DesiredUpdate> {
     let workloads = (0..ADDRESSES).map(|pod| workload(pod, std::iter::once(pod % APPS)));
     sets().into_iter().chain((0..POLICIES).map(|number| policy(number, 8080))).chain(workloads).collect()
@@ -200,7 +202,8 @@ fn of_node(c: &mut Criterion) {
     group.finish();
 }
 
-/// A namespace with more networks than the trees of addresses hold, and others that change meanwhile.
+/// A namespace with more networks than the trees of addresses may have, and other namespaces that
+/// change meanwhile.
 fn of_refused(c: &mut Criterion) {
     const SETS: u32 = 10;
     const NETWORKS: u32 = 50_000 / SHARE;
@@ -286,14 +289,14 @@ fn of_cluster(c: &mut Criterion) {
     group.finish();
 }
 
-/// On how many nodes the pods of the cluster are.
+/// Nodes of the cluster.
 const NODES: u32 = 1_000 / SHARE;
 
 fn forward_id() -> PolicyId {
     PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "forward")
 }
 
-/// What all host endpoints let pass of what they forward.
+/// Forward policy of all host endpoints: allows these ports.
 fn forward_policy(ports: std::ops::RangeInclusive<u16>) -> DesiredUpdate {
     let (first, last) = ports.into_inner();
     let rule = || Rule {
@@ -306,7 +309,7 @@ fn forward_policy(ports: std::ops::RangeInclusive<u16>) -> DesiredUpdate {
     DesiredUpdate::Policy(forward_id(), policy.into())
 }
 
-/// Puts the pods on nodes, each with a host endpoint of all interfaces that one policy governs.
+/// Places the pods on nodes, each with a host endpoint for all interfaces that one policy governs.
 fn add_nodes(classes: &mut Classes) {
     classes.apply(&forward_policy(1..=65_535)).expect("a policy");
     let node = |number: u32| Hostname::new(format!("node-{number}"));
@@ -336,7 +339,7 @@ fn add_nodes(classes: &mut Classes) {
     classes.flush();
 }
 
-/// The same with host endpoints on the way, and what a change of what they forward opens and closes.
+/// Differences with host endpoints on the way, also after a change of their forward policy.
 fn differences_on_the_way(c: &mut Criterion) {
     let mut group = c.benchmark_group("difference_on_the_way");
     group.sample_size(10);
@@ -355,7 +358,7 @@ fn differences_on_the_way(c: &mut Criterion) {
     group.finish();
 }
 
-/// Policies that allow everything from now on.
+/// Differences by policies that now allow everything.
 fn differences(c: &mut Criterion) {
     let mut group = c.benchmark_group("difference");
     group.sample_size(10);

@@ -1,10 +1,11 @@
 //! Classes of addresses.
 //!
-//! An *atom* is something that an address is in or not: an IP set, one protocol and port of an IP set with ports, a list of
-//! networks that rules give. The atoms that an address is in make its *class*. Networks that are members of some atom are
-//! *entries*; the longest one that covers an address tells its class. Entries with the same atoms of their own, straight below
-//! the same wider entry, are a *bucket*. What wider entries add is asked of them, so that whoever needs to know about an atom
-//! that nearly all addresses are in need not know about all buckets.
+//! An *atom* is a set of addresses: an IP set, one protocol and port of an IP set with ports, or a
+//! list of networks from rules. Addresses in the same atoms have the same *class*. Networks that
+//! are members of some atom are *entries*; the longest entry that covers an address determines its
+//! class. Entries with the same own atoms, straight below the same wider entry, are a *bucket*. A
+//! bucket does not repeat the atoms of wider entries. So a group that asks for an atom with nearly
+//! all addresses need not know all buckets.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,26 +24,26 @@ pub(crate) mod trees;
 #[derive(Clone, Debug)]
 struct Entry {
     net: Cidr,
-    /// The atoms that hold exactly this network.
+    /// The atoms with exactly this network.
     atoms: SmallVec<[AtomId; 4]>,
     /// None before its first flush.
     bucket: Option<BucketId>,
     is_pending: bool,
 }
 
-/// What the entries of a bucket have in common besides their atoms.
+/// Common properties of the entries of a bucket, besides their atoms.
 #[derive(Clone, Debug)]
 struct Bucket {
     parent: Option<EntryId>,
     class: ClassId,
-    /// Those of its entries that may cover others.
+    /// Its entries that are no single addresses.
     nets: SmallVec<[EntryId; 1]>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Atom {
     members: AHashSet<EntryId>,
-    /// Those that have it as an atom of their own.
+    /// Buckets that have it among their own atoms.
     buckets: AHashSet<BucketId>,
 }
 
@@ -51,12 +52,12 @@ struct Atom {
 pub(crate) struct Addresses {
     entries: Slab<EntryId, Entry>,
     by_net: AHashMap<Cidr, EntryId>,
-    /// A network comes before what it covers.
+    /// A network comes before the networks that it covers.
     ordered: BTreeMap<Cidr, EntryId>,
     /// The prefix lengths in use, and how many entries have them.
     lengths: ByFamily<BTreeMap<u8, u32>>,
     atoms: Slab<AtomId, Atom>,
-    /// Atoms that are gone; their ids are in vectors until the next flush.
+    /// Removed atoms; their ids stay in vectors until the next flush.
     retired: Vec<AtomId>,
     bucket_keys: Interned<BucketId, u32>,
     buckets: AHashMap<BucketId, Bucket>,
@@ -68,48 +69,49 @@ pub(crate) struct Addresses {
     unused: Vec<BucketId>,
     inherited: Inherited,
     changed_nets: Vec<Cidr>,
-    /// What classes had at the last flush that are new or gone since then.
+    /// Classes that are new or gone since the last flush, with the atoms that they had then.
     touched_classes: AHashMap<ClassId, Option<Arc<[u32]>>>,
-    /// Pairs of a network and an atom that holds it.
+    /// Number of pairs of a network that is no single address and an atom with it.
     wide: usize,
     /// Bound of the atoms that classes inherit.
     inherited_at_most: usize,
     size: trees::Size,
 }
 
-/// Buckets that have other atoms than before by what is around them, and which atoms.
+/// Buckets whose inherited atoms changed, because of the networks around them, and these atoms.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inherited {
     pub(crate) buckets: AHashSet<BucketId>,
     pub(crate) atoms: AHashSet<AtomId>,
 }
 
-/// What a flush did to buckets.
+/// Changes of buckets by one flush.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BucketChanges {
     pub(crate) born: Vec<BucketId>,
     /// With the atoms that were their own.
     pub(crate) gone: Vec<(BucketId, Vec<AtomId>)>,
     pub(crate) inherited: Inherited,
-    /// Networks that have all addresses of which the class may be another; none is within another.
+    /// Networks that cover all addresses whose class may have changed; none is within another.
     pub(crate) nets: Vec<Cidr>,
     pub(crate) classes: Vec<ClassChange>,
 }
 
-/// A number stands for another class now, or for none.
+/// A number that now stands for another class, or for none.
 #[derive(Clone, Debug)]
 pub(crate) struct ClassChange {
     pub(crate) class: ClassId,
-    /// The atoms of the class that it stood for, and then of the one that it stands for.
+    /// The atoms of the previous class with this number, followed by those of the new one.
     pub(crate) atoms: Vec<AtomId>,
 }
 
-/// The first number of a class, and the parent of a bucket that has none. No atom and no entry gets as far.
+/// The first number in a class's key, and the parent in the key of a bucket without parent. No atom
+/// or entry has a number as high.
 fn tag(family: Family) -> u32 {
     u32::MAX - u32::from(family == Family::V6)
 }
 
-/// The class of addresses that are in nothing.
+/// Returns the class of addresses in no atom.
 pub(crate) fn unknown(family: Family) -> ClassId {
     ClassId::new(u32::from(family == Family::V6))
 }
@@ -117,7 +119,7 @@ pub(crate) fn unknown(family: Family) -> ClassId {
 impl Addresses {
     pub(crate) fn new() -> Self {
         let mut classes = Interned::default();
-        // The classes of addresses that are in nothing, which are always there.
+        // The classes of addresses in no atom always exist.
         for family in Family::ALL {
             classes.acquire(&[tag(family)]);
         }
@@ -184,7 +186,7 @@ impl Addresses {
                 self.wide += 1;
                 self.inherited_at_most = self.inherited_at_most.saturating_add(self.entries.len());
             }
-            // Entries that had a class in common may have one each.
+            // Entries that shared a class may now have one each.
             self.inherited_at_most = self.inherited_at_most.saturating_add(self.wide);
             self.set_pending(id);
         }
@@ -217,7 +219,7 @@ impl Addresses {
         self.by_net.insert(net, id);
         self.ordered.insert(net, id);
         *self.lengths[net.family()].entry(net.prefix_len()).or_default() += 1;
-        // Without atoms it goes again with the next flush.
+        // Without atoms, the next flush removes it.
         self.set_pending(id);
         id
     }
@@ -228,14 +230,14 @@ impl Addresses {
         }
     }
 
-    /// Gives every entry the class that it has now.
+    /// Assigns each changed entry its class.
     pub(crate) fn flush(&mut self) -> BucketChanges {
         self.settle_nets();
         let mut pending: Vec<(u8, EntryId)> = std::mem::take(&mut self.pending)
             .into_iter()
             .filter_map(|id| Some((self.entries.get(id)?.net.prefix_len(), id)))
             .collect();
-        // What covers comes first.
+        // Shorter prefixes come first.
         pending.sort_unstable();
         for (_, id) in pending {
             self.settle(id);
@@ -243,7 +245,8 @@ impl Addresses {
         self.finish()
     }
 
-    /// Removes entries without atoms, and has those reconsidered that a network which is new or gone covers.
+    /// Removes entries without atoms, and marks the entries that a new or removed network covers as
+    /// pending.
     fn settle_nets(&mut self) {
         let mut next = 0;
         while let Some(id) = self.pending.get(next).copied() {
@@ -281,7 +284,7 @@ impl Addresses {
         }
     }
 
-    /// Puts an entry into the bucket where it belongs.
+    /// Moves an entry to its bucket.
     fn settle(&mut self, id: EntryId) {
         let entry = self.entries.at_mut(id);
         entry.atoms.sort_unstable();
@@ -303,7 +306,7 @@ impl Addresses {
             }
         }
         if Some(bucket) == before {
-            // It was in there already.
+            // It was in this bucket before.
             self.bucket_keys.release(bucket);
             return;
         }
@@ -333,7 +336,7 @@ impl Addresses {
         }
     }
 
-    /// An entry has another class now, and so has what it covers.
+    /// Recomputes the classes of the buckets below an entry whose class has changed.
     fn reclassify_below(&mut self, id: EntryId) {
         let mut changed = vec![id];
         while let Some(parent) = changed.pop() {
@@ -363,7 +366,7 @@ impl Addresses {
         self.inherited.buckets.insert(bucket);
     }
 
-    /// The class of what has these atoms itself and is covered by an entry, acquired.
+    /// Acquires the class of addresses with these own atoms below an entry.
     fn class_below(&mut self, parent: Option<EntryId>, family: Family, own: &[AtomId]) -> ClassId {
         let covering = parent.map(|parent| self.class_of_entry(parent));
         let inherited = covering.map_or(&[][..], |class| self.classes.get(class).get(1..).unwrap_or_default());
@@ -460,7 +463,8 @@ impl Addresses {
         }
     }
 
-    /// What an entry without a bucket has, for as long as it has none: what nothing is known of.
+    /// Returns the class of an entry. An entry without a bucket has the IPv4 class of addresses in
+    /// no atom.
     fn class_of_entry(&self, id: EntryId) -> ClassId {
         self.entries.at(id).bucket.map_or(unknown(Family::V4), |bucket| self.bucket(bucket).class)
     }
@@ -480,7 +484,8 @@ impl Addresses {
         self.bucket_of_net(Cidr::host(address))
     }
 
-    /// The bucket of a network, if it is known, or of the longest one that covers it.
+    /// Returns the bucket of a network if it is an entry, otherwise of the longest one that covers
+    /// it.
     pub(crate) fn bucket_of_net(&self, net: Cidr) -> Option<BucketId> {
         let entry = self.by_net.get(&net).copied().or_else(|| self.covering(net))?;
         self.entries.at(entry).bucket
@@ -491,17 +496,17 @@ impl Addresses {
         self.class_of_net(Cidr::host(address))
     }
 
-    /// A bucket, and those of what is around it, from the inside.
+    /// Returns a bucket and the buckets around it, from the inside.
     pub(crate) fn outwards(&self, bucket: Option<BucketId>) -> impl Iterator<Item = BucketId> + '_ {
         std::iter::successors(bucket, |bucket| self.around(*bucket))
     }
 
-    /// The bucket of the network straight around a bucket.
+    /// Returns the bucket of the smallest network around a bucket.
     pub(crate) fn around(&self, bucket: BucketId) -> Option<BucketId> {
         self.entries.at(self.bucket(bucket).parent?).bucket
     }
 
-    /// The atoms that are a bucket's own, not those of what is around it.
+    /// Returns a bucket's own atoms, without inherited ones.
     pub(crate) fn own_atoms(&self, bucket: BucketId) -> impl Iterator<Item = AtomId> + '_ {
         self.bucket_keys.get(bucket).iter().skip(1).map(|atom| AtomId::new(*atom))
     }
@@ -526,12 +531,12 @@ impl Addresses {
         self.classes.get(class).iter().skip(1).map(|atom| AtomId::new(*atom))
     }
 
-    /// The buckets that have an atom of their own, in no order.
+    /// Returns the buckets that have this atom among their own, in no order.
     pub(crate) fn buckets_with(&self, atom: AtomId) -> impl Iterator<Item = BucketId> + '_ {
         self.atoms.at(atom).buckets.iter().copied()
     }
 
-    /// All networks of which something is known, each before what it covers, with their classes.
+    /// Returns all networks of atoms with their classes, each before the networks that it covers.
     pub(crate) fn prefixes(&self) -> impl Iterator<Item = (Cidr, ClassId)> + '_ {
         self.ordered.iter().map(|(net, id)| (*net, self.class_of_entry(*id)))
     }
@@ -541,17 +546,16 @@ impl Addresses {
         self.ordered.range(net..=net.last_host()).map(|(net, id)| (*net, self.class_of_entry(*id)))
     }
 
-    /// The class of what is in a network and in no longer one.
+    /// Returns the class of the addresses of a network that no longer network covers.
     pub(crate) fn class_of_net(&self, net: Cidr) -> ClassId {
         self.bucket_of_net(net).map_or(unknown(net.family()), |bucket| self.bucket(bucket).class)
     }
 
-    /// The buckets straight below the networks of a bucket.
+    /// Returns the buckets straight below the networks of a bucket.
     pub(crate) fn buckets_below(&self, bucket: BucketId) -> impl Iterator<Item = BucketId> + '_ {
         self.bucket(bucket).nets.iter().filter_map(|net| self.below.get(net)).flatten().copied()
     }
 
-    /// How many networks there are.
     pub(crate) fn prefix_count(&self) -> usize {
         self.ordered.len()
     }
@@ -571,9 +575,9 @@ impl Addresses {
     }
 }
 
-/// Without those that others cover.
+/// Returns the networks that no other one covers.
 fn outermost(mut nets: Vec<Cidr>) -> Vec<Cidr> {
-    // A network comes before what it covers.
+    // A network comes before the networks that it covers.
     nets.sort_unstable();
     let mut kept: Vec<Cidr> = Vec::new();
     for net in nets {

@@ -1,7 +1,7 @@
 //! Rows: addresses that are the same to all clauses of a group, at one end of a packet.
 //!
-//! A bucket of addresses has an entry of its own only if it has an atom of its own that some clause asks for. Any other has the
-//! row of what is around it.
+//! A bucket has a separate row only if some clause asks for one of its own atoms. Any other bucket
+//! has the row of the next bucket around it.
 
 use ahash::AHashMap;
 use smallvec::SmallVec;
@@ -25,13 +25,13 @@ struct Clauses {
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
     atoms: AHashMap<AtomId, Clauses>,
-    /// How many atoms each clause requires.
+    /// Number of atoms that each clause requires.
     required: Vec<usize>,
     /// The clauses of each family that require no atom.
     unconditional: ByFamily<Bits>,
     /// All clauses of each family.
     of_family: ByFamily<Bits>,
-    /// For each row the clauses of which this end lets a packet match.
+    /// For each row, the clauses that this end of a packet may match.
     rows: Interned<Row, u64>,
     /// The rows of addresses without any of the atoms.
     plain: ByFamily<Row>,
@@ -39,7 +39,7 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// With what each clause asks of this end, and of the family.
+    /// Builds the axis from the condition of each clause on this end, and its families.
     pub(crate) fn new<'a>(conditions: impl ExactSizeIterator<Item = (&'a AddressCondition, [bool; 2])>) -> Self {
         let count = conditions.len();
         let mut axis = Self {
@@ -77,7 +77,8 @@ impl Axis {
         self.atoms.keys().copied()
     }
 
-    /// The clauses that match as far as this end is concerned; `None` if none asks for any of the atoms.
+    /// Returns the clauses that addresses with these atoms satisfy at this end; `None` if no clause
+    /// asks for any of the atoms.
     #[expect(clippy::indexing_slicing, reason = "clauses are numbered, and equal numbers are at least one")]
     fn matching(&self, family: Family, atoms: impl Iterator<Item = AtomId>) -> Option<Bits> {
         let mut held: SmallVec<[&Clauses; 8]> = SmallVec::new();
@@ -107,7 +108,7 @@ impl Axis {
         Some(bits)
     }
 
-    /// Takes a bucket on. The row that is new with it, if one is.
+    /// Adds a bucket. Returns its row, if that is new.
     pub(crate) fn add(&mut self, bucket: &BucketAtoms<'_>) -> Option<Row> {
         if self.by_bucket.contains_key(&bucket.id) || !bucket.own().any(|atom| self.atoms.contains_key(&atom)) {
             return None;
@@ -118,19 +119,19 @@ impl Axis {
         is_new.then_some(row)
     }
 
-    /// Lets a bucket go. The row that goes with it, if one does.
+    /// Removes a bucket. Returns its row, if that is removed, too.
     pub(crate) fn remove(&mut self, bucket: BucketId) -> Option<Row> {
         let row = self.by_bucket.remove(&bucket)?;
         (self.rows.release(row) && self.rows.remove_unused(row).is_some()).then_some(row)
     }
 
-    /// The row of a bucket, which is given with those around it.
+    /// Returns the row of a bucket. The iterator has the bucket and those around it.
     pub(crate) fn row_of(&self, mut outwards: impl Iterator<Item = BucketId>, family: Family) -> Row {
         let found = outwards.find_map(|bucket| self.by_bucket.get(&bucket).copied());
         found.unwrap_or_else(|| self.plain(family))
     }
 
-    /// The row of addresses with exactly these atoms, if there are any such.
+    /// Returns the row of addresses with exactly these atoms, if it exists.
     pub(crate) fn row_with(&self, family: Family, atoms: impl Iterator<Item = AtomId>) -> Option<Row> {
         match self.matching(family, atoms) {
             Some(bits) => self.rows.find(bits.words()),
@@ -169,8 +170,8 @@ impl Axis {
         rows
     }
 
-    /// Whether some address has the row of a bucket, or of what is in none: those of other buckets below that have no row of
-    /// their own.
+    /// Reports whether some address has the row of a bucket; without a bucket, the row of addresses
+    /// in none. The buckets below without separate rows share it.
     fn has_inhabited(
         &self,
         bucket: Option<BucketId>,
@@ -209,7 +210,7 @@ impl Axis {
         self.rows.len()
     }
 
-    /// The buckets that have an entry of their own, in no order, with their rows.
+    /// The buckets with separate rows, in no order.
     pub(crate) fn buckets(&self) -> impl Iterator<Item = (BucketId, Row)> + '_ {
         self.by_bucket.iter().map(|(bucket, row)| (*bucket, *row))
     }

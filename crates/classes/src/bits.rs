@@ -27,7 +27,6 @@ impl Bits {
         self.0[number / 64] &= !(1 << (number % 64));
     }
 
-    /// Puts in what is in the other set.
     pub(crate) fn add(&mut self, other: &Self) {
         for (word, other) in self.0.iter_mut().zip(&other.0) {
             *word |= other;
@@ -47,14 +46,14 @@ impl Bits {
         })
     }
 
-    /// Takes out what is not in the other set.
+    /// Intersects the set with another.
     pub(crate) fn keep(&mut self, other: &[u64]) {
         for (word, other) in self.0.iter_mut().zip(other) {
             *word &= other;
         }
     }
 
-    /// What is in both sets.
+    /// Returns the intersection of two sets.
     pub(crate) fn common(left: &[u64], right: &[u64]) -> Self {
         Self(left.iter().zip(right).map(|(left, right)| left & right).collect())
     }

@@ -50,7 +50,8 @@ impl Meter {
         self.spend(EDGE);
     }
 
-    /// Charges a lookup of a set of clauses: an eighth of its bytes, since it takes time but no memory.
+    /// Charges a lookup of a set of clauses: an eighth of its bytes, since a lookup takes time but
+    /// no memory.
     pub(crate) fn lookup(&mut self, words: usize) {
         self.spend(words);
     }

@@ -58,7 +58,7 @@ impl Host {
     }
 }
 
-/// What a node must enforce, as classes and tables. See the crate's documentation.
+/// Desired state of a node as classes and tables. See the crate's documentation.
 #[derive(Clone, Debug)]
 pub struct Classes {
     pub(crate) addresses: Addresses,
@@ -72,7 +72,7 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Of a node that enforces nothing yet.
+    /// State of a node that enforces nothing yet.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -92,15 +92,17 @@ impl Classes {
         self.nodes.set_common(settings);
     }
 
-    /// Says on which node a workload is, where all endpoints of a cluster are together; `None` if that does not matter any more.
+    /// Sets the node of a workload, for the endpoints of a whole cluster in one state; `None`
+    /// removes it.
     ///
-    /// [Differences](crate::Compiled::difference) have connections of workloads meet the host endpoints of their nodes.
+    /// For [differences](crate::Compiled::difference), connections of workloads pass the host
+    /// endpoints of their nodes.
     pub fn set_workload_node(&mut self, id: &WorkloadEndpointId, node: Option<Hostname>) {
         self.nodes.set_workload(id, node);
     }
 
-    /// Says on which node a host endpoint is, where all endpoints of a cluster are together; `None` if that does not matter any
-    /// more.
+    /// Sets the node of a host endpoint, for the endpoints of a whole cluster in one state; `None`
+    /// removes it.
     pub fn set_host_node(&mut self, name: &HostEndpointName, node: Option<Hostname>) {
         self.nodes.set_host(name, node);
     }
@@ -124,11 +126,13 @@ impl Classes {
         }
     }
 
-    /// Replaces the bound of the trees that lead from addresses to classes, in blocks of 256 cells; unbounded by default.
+    /// Replaces the bound of the tries from addresses to classes, in blocks of 256 cells; unbounded
+    /// by default.
     ///
-    /// Over the bound, the policies whose networks and IP sets take the most blocks are refused, in the namespace with the most,
-    /// until the rest fits; policies without namespace last. Groups with a refused policy have no table, but
-    /// [`Missing::AddressBudget`](tortie_evaluate::Missing::AddressBudget).
+    /// Over the bound, policies are refused until the rest fits: those whose networks and IP sets
+    /// take the most blocks, in the namespace with the most. Policies without namespace are refused
+    /// last. Groups with a refused policy have the error
+    /// [`Missing::AddressBudget`](tortie_evaluate::Missing::AddressBudget) instead of a table.
     pub fn set_address_blocks(&mut self, blocks: usize) {
         self.owners.set_address_blocks(blocks);
     }
@@ -139,10 +143,12 @@ impl Classes {
         self.groups.used()
     }
 
-    /// Takes over one message; it counts from the next [flush](Self::flush) on. Those that do not bear on verdicts are ignored.
+    /// Applies one message, which takes effect with the next [flush](Self::flush). Messages that do
+    /// not affect verdicts are ignored.
     ///
     /// # Errors
-    /// If the members of a set change that does not exist or is of another type. Nothing is changed then.
+    /// If the message changes the members of a set that does not exist or is of another type. Then
+    /// nothing changes.
     pub fn apply(&mut self, update: &DesiredUpdate) -> Result<(), UpdateError> {
         match update {
             DesiredUpdate::IpSet(set) if is_name(&set.id) => {
@@ -176,7 +182,7 @@ impl Classes {
         Ok(())
     }
 
-    /// Has the rules compiled again that ask for a set, if it is another one now.
+    /// Marks the rules with a set for compilation, if the set has changed.
     fn recompile(&mut self, set: &IpSetId, is_other: bool) {
         if is_other {
             self.owners.set_changed(set);
@@ -232,7 +238,7 @@ impl Classes {
         }
     }
 
-    /// Whether nothing is enforced, and nothing is left of what was. Ask after a flush.
+    /// Reports whether nothing is enforced and no earlier state is left. Valid after a flush.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty()

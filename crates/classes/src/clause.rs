@@ -1,7 +1,8 @@
-//! Rules as clauses: what has to hold of the classes of a packet.
+//! Rules as clauses: conditions on the classes of a packet.
 //!
-//! A rule is one clause, or some alternatives if it asks for ports by name: a named port is an atom of the address together
-//! with a point on the line of ports, so that there is an alternative for each port that its sets have.
+//! A rule is one clause. If it asks for ports by name, it is several alternatives: a named port is
+//! an atom of the address together with a point on the line of ports. So there is an alternative
+//! for each port in its sets.
 
 use smallvec::SmallVec;
 use tortie_evaluate::Missing;
@@ -13,7 +14,7 @@ use crate::ids::AtomId;
 use crate::line::{Intervals, L4_END, PORTS_END};
 use crate::sets::{NetList, NetLists, Set, Sets};
 
-/// What has to hold of an address.
+/// Condition on an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AddressCondition {
     /// Ascending.
@@ -22,7 +23,7 @@ pub(crate) struct AddressCondition {
     pub(crate) none: SmallVec<[AtomId; 2]>,
 }
 
-/// What has to hold of a packet.
+/// Condition on a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Clause {
     pub(crate) families: [bool; 2],
@@ -32,17 +33,17 @@ pub(crate) struct Clause {
     pub(crate) source_port: Intervals,
 }
 
-/// What a rule does with what it matches.
+/// Action of a rule on matching packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
     Allow,
     Deny,
     Pass,
-    /// Nothing but to log it. Such rules are left out unless it is asked which ones are used.
+    /// Only logging. Such rules are left out unless unused rules are searched for.
     Log,
 }
 
-/// A rule with its clauses, of which one must hold.
+/// A rule with its clauses, which are alternatives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CompiledRule {
     /// Its place in the list of its direction.
@@ -57,7 +58,7 @@ pub(crate) struct Compiler<'a> {
     pub(crate) lists: &'a mut NetLists,
     pub(crate) addresses: &'a mut Addresses,
     pub(crate) used: &'a mut Vec<NetList>,
-    /// Whether rules are wanted that only log.
+    /// Whether to compile rules that only log.
     pub(crate) logs: bool,
     /// Clauses that the rules of a policy and direction may still become.
     pub(crate) room: usize,
@@ -65,12 +66,12 @@ pub(crate) struct Compiler<'a> {
     pub(crate) over: Missing,
 }
 
-/// What a rule says, as far as it is clear; no rule that cannot match gets as far.
+/// Conditions of a rule that do not depend on a side. A rule that cannot match has no draft.
 struct Draft {
     families: [bool; 2],
     protocol: Option<Protocol>,
     l4: Intervals,
-    /// Whether there is a condition that cannot be enforced, which is left out of the clauses.
+    /// Whether the rule has a condition that cannot be enforced. It is left out of the clauses.
     is_odd: bool,
 }
 
@@ -84,7 +85,7 @@ struct Side<'a> {
     services: &'a [IpSetId],
 }
 
-/// What may hold of the port and the address of a side, both together.
+/// One combined condition on the port and the address of a side.
 struct PortAlternative {
     protocols: Intervals,
     /// On the line of source ports, whichever side it is.
@@ -96,11 +97,11 @@ struct PortAlternative {
 
 type Compiled<T> = Result<T, Missing>;
 
-/// Intervals that take the memory of a clause.
+/// Number of intervals that take as much memory as a clause.
 const INTERVALS_A_CLAUSE: usize = 32;
 
 impl Compiler<'_> {
-    /// `None` for a rule that has no part in verdicts.
+    /// Compiles a rule; `None` if it does not affect verdicts.
     pub(crate) fn rule(&mut self, index: usize, view: RuleView<'_>) -> Compiled<Option<CompiledRule>> {
         if view.action() == RuleAction::Log && !self.logs {
             return Ok(None);
@@ -112,11 +113,12 @@ impl Compiler<'_> {
         let source_ports = self.ports(&source, &mut draft)?;
         let destination_ports = self.ports(&destination, &mut draft)?;
         let action = match view.action() {
-            // It would allow or log more than it says.
+            // Without that condition, the rule would allow or log too many packets.
             RuleAction::Allow | RuleAction::Unspecified | RuleAction::Log if draft.is_odd => return Ok(None),
             RuleAction::Log => Action::Log,
             RuleAction::Allow | RuleAction::Unspecified => Action::Allow,
-            // A pass that covers more than it says could let packets past the denials of its tier.
+            // A pass that covers more than the rule does could let packets skip the denials of its
+            // tier.
             RuleAction::NextTier if draft.is_odd => Action::Deny,
             RuleAction::NextTier => Action::Pass,
             RuleAction::Deny => Action::Deny,
@@ -148,7 +150,8 @@ impl Compiler<'_> {
         Ok(Some(CompiledRule { index, action, clauses }).filter(|rule| !rule.clauses.is_empty()))
     }
 
-    /// What has to hold of the address of a side whatever the port; `None` if nothing can.
+    /// Returns the condition on the address of a side, whatever its port; `None` if no address can
+    /// match.
     fn address(&mut self, side: &Side<'_>, draft: &mut Draft) -> Compiled<Option<AddressCondition>> {
         let mut condition = AddressCondition::default();
         let not_nets = &side.rule.extras.not_nets;
@@ -207,7 +210,7 @@ impl Compiler<'_> {
                 None => asked.is_enforced = false,
             }
         }
-        // Alternatives: without one of them, none may be asked for.
+        // The ports are alternatives: if one cannot be enforced, all are dropped.
         if !asked.is_enforced {
             asked.numeric = None;
             asked.named.clear();
@@ -234,10 +237,10 @@ impl Compiler<'_> {
 
 type SetPorts = ahash::AHashMap<(PortProtocol, u16), AtomId>;
 
-/// What a side asks of ports.
+/// Conditions of a side on ports.
 #[derive(Default)]
 struct AskedPorts<'a> {
-    /// One of these; any if `None`, and there are no names either.
+    /// One of these; any port if `None` and without named ports.
     numeric: Option<Intervals>,
     /// None of these, and a port.
     not_numeric: Option<Intervals>,
@@ -372,7 +375,7 @@ impl AddressCondition {
     }
 }
 
-/// Family, protocol and ICMP message; `None` if the rule can match nothing.
+/// Returns the conditions on family, protocol and ICMP message; `None` if no packet can match.
 fn draft(view: RuleView<'_>) -> Option<Draft> {
     let RuleView { rule, .. } = view;
     let mut draft = Draft {
@@ -422,7 +425,7 @@ fn icmp(rule: &Rule, draft: &mut Draft) {
     }
 }
 
-/// The ports, if they can be asked for; a rule for which they cannot is odd.
+/// Returns the ports if they can be enforced. Otherwise the rule is marked as odd.
 fn enforced<T: Iterator<Item = (u16, u16)> + Clone>(ports: T, draft: &mut Draft) -> Option<T> {
     /// TCP, UDP, DCCP, SCTP and UDP-Lite.
     const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];

@@ -10,14 +10,15 @@ use crate::line::Intervals;
 /// The columns of one line.
 #[derive(Clone, Debug)]
 pub(crate) struct Columns {
-    /// Where each stretch of one column starts, ascending, and its column.
+    /// Start of each stretch of one column, ascending, and its column.
     stretches: Vec<(u32, u32)>,
     /// For each column the clauses that hold for its points.
     bits: Vec<Bits>,
 }
 
 impl Columns {
-    /// With what each clause asks of the point. Over budget, the rest of the line is left out.
+    /// Builds the columns from the condition of each clause on the point. Over budget, the rest of
+    /// the line is left out.
     #[expect(clippy::indexing_slicing, reason = "edges at one point are at least one")]
     pub(crate) fn new<'a>(
         conditions: impl ExactSizeIterator<Item = &'a Intervals>,
@@ -87,12 +88,12 @@ impl Columns {
         self.stretches[behind - 1].1 as usize
     }
 
-    /// Where another column may start, ascending; 0 is the first.
+    /// Points at which the column may change, ascending; the first is 0.
     pub(crate) fn starts(&self) -> impl Iterator<Item = u32> + '_ {
         self.stretches.iter().map(|(start, _)| *start)
     }
 
-    /// Where each stretch of one column starts, ascending, and its column.
+    /// Returns the start of each stretch of one column, ascending, with its column.
     pub(crate) fn stretches(&self) -> impl Iterator<Item = (u32, usize)> + '_ {
         self.stretches.iter().map(|(start, column)| (*start, *column as usize))
     }

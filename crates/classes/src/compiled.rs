@@ -15,7 +15,7 @@ use crate::program::{GroupName, StagedRuling};
 use crate::table::{Point, Table};
 use crate::view::TableView;
 
-/// Classes and tables that are up to date. As long as it lives, nothing can be applied.
+/// Classes and tables, up to date. While it is borrowed, no update can be applied.
 #[derive(Clone, Debug)]
 pub struct Compiled<'a> {
     pub(crate) classes: &'a Classes,
@@ -25,8 +25,8 @@ pub struct Compiled<'a> {
 }
 
 impl Classes {
-    /// Compiles the changes since the last flush; the cost is that of the change. What comes back answers for all that was
-    /// applied.
+    /// Compiles the changes since the last flush, at a cost proportional to them. The result
+    /// answers for all applied updates.
     pub fn flush(&mut self) -> Compiled<'_> {
         let groups = self.owners.flush(&mut self.sets, &mut self.addresses, self.groups.budget());
         self.groups.set_pending(groups);
@@ -39,16 +39,16 @@ impl Classes {
 }
 
 impl<'a> Compiled<'a> {
-    /// Which flush this is of all: whoever keeps up with changes must see each one.
+    /// Number of this flush. A caller that follows changes must see each flush.
     #[must_use]
     pub fn flush_number(&self) -> u64 {
         self.classes.flushes
     }
 
-    /// What the policies of a workload say about a packet to it (ingress) or from it (egress).
+    /// Evaluates the policies of a workload for a packet to it (ingress) or from it (egress).
     ///
     /// # Errors
-    /// If the workload, or something that its policies refer to, does not exist.
+    /// If the workload, or an object that its policies refer to, does not exist.
     pub fn workload(&self, id: &WorkloadEndpointId, direction: Direction, packet: &Packet) -> Result<Answer, Missing> {
         let workload = self.classes.workloads.get(id).ok_or_else(|| Missing::Workload(id.clone()))?;
         if !workload.is_active {
@@ -66,10 +66,11 @@ impl<'a> Compiled<'a> {
         self.answer(group, direction, packet).unwrap_or_else(|| Err(Missing::Workload(id.clone())))
     }
 
-    /// What one layer of a host endpoint says about a packet that comes in by it (ingress) or leaves by it (egress).
+    /// Evaluates one layer of a host endpoint for a packet that comes in by it (ingress) or leaves
+    /// by it (egress).
     ///
     /// # Errors
-    /// If the endpoint, or something that its policies refer to, does not exist.
+    /// If the endpoint, or an object that its policies refer to, does not exist.
     pub fn host(
         &self,
         name: &HostEndpointName,
@@ -85,10 +86,11 @@ impl<'a> Compiled<'a> {
         self.answer(group, direction, packet).unwrap_or_else(|| Err(Missing::Host(name.clone())))
     }
 
-    /// What the staged policies of a group say about a packet, of those that come before what decides.
+    /// Returns the rulings on a packet by the staged policies of a group that precede the deciding
+    /// rule.
     ///
     /// # Errors
-    /// If something is missing that the policies refer to.
+    /// If an object that the policies refer to is missing.
     pub fn staged(&self, group: GroupId, packet: &Packet) -> Result<Vec<StagedRuling>, Missing> {
         let Some((direction, table)) = self.table_of(group) else { return Ok(Vec::new()) };
         let table = table?;
@@ -111,7 +113,7 @@ impl<'a> Compiled<'a> {
         Some(self.classes.hosts.get(name)?.group((layer, direction)))
     }
 
-    /// By what it is judged what a workload sends, besides policies.
+    /// Returns the settings that apply to packets from a workload, before policies.
     fn guards_of(&self, id: &WorkloadEndpointId) -> &Settings {
         let nodes = &self.classes.nodes;
         nodes.settings(nodes.settings_of_workload(id))
@@ -153,13 +155,14 @@ impl<'a> Compiled<'a> {
         self.classes.addresses.class_of(address)
     }
 
-    /// All networks that tell addresses apart, each before what it covers, with their classes. Of those that cover an address
-    /// the longest tells its class; without any, addresses of a family have the class of this family's [`Self::rest`].
+    /// Returns all networks that distinguish addresses with their classes, each before the networks
+    /// that it covers. The longest network that covers an address determines its class. Addresses
+    /// that none covers have the class [`Self::rest`] of their family.
     pub fn prefixes(&self) -> impl Iterator<Item = (Cidr, ClassId)> + '_ {
         self.classes.addresses.prefixes()
     }
 
-    /// How many networks tell addresses apart.
+    /// Number of networks that distinguish addresses.
     #[must_use]
     pub fn prefix_count(&self) -> usize {
         self.classes.addresses.prefix_count()
@@ -176,7 +179,8 @@ impl<'a> Compiled<'a> {
         self.classes.addresses.class_of_net(net.masked())
     }
 
-    /// Networks that have all addresses whose class may be another than at the flush before, in order; none is within another.
+    /// Networks that cover all addresses whose class may differ from the previous flush, in order;
+    /// none is within another.
     #[must_use]
     pub fn changed_networks(&self) -> &[Cidr] {
         &self.nets
@@ -199,7 +203,7 @@ impl<'a> Compiled<'a> {
         self.classes.addresses.classes()
     }
 
-    /// How many address classes there are, those of [`Self::rest`] included.
+    /// Number of address classes, including those of [`Self::rest`].
     #[must_use]
     pub fn class_count(&self) -> usize {
         self.classes.addresses.class_count()
@@ -211,18 +215,20 @@ impl<'a> Compiled<'a> {
         self.classes.addresses.class_extent()
     }
 
-    /// The L4 class of a packet: what all rules together can tell of its protocol, destination port and ICMP message.
+    /// Returns the L4 class of a packet: protocol, destination port and ICMP message as far as any
+    /// rule distinguishes them.
     #[must_use]
     pub fn l4_class_of(&self, packet: &Packet) -> L4ClassId {
         self.classes.owners.l4.class_of(l4_point(packet))
     }
 
-    /// Where each stretch of one L4 class begins, in order: with this protocol and detail, and on to the next one.
+    /// Returns the start of each stretch of one L4 class, in order, as protocol and detail. A
+    /// stretch ends at the next one.
     pub fn l4_classes(&self) -> impl Iterator<Item = (u8, L4Detail, L4ClassId)> + '_ {
         stretches(self.classes.owners.l4.iter())
     }
 
-    /// The class of a packet's source port: what all rules together can tell of it.
+    /// Returns the class of a packet's source port, as far as any rule distinguishes source ports.
     #[must_use]
     pub fn source_port_class_of(&self, packet: &Packet) -> L4ClassId {
         self.classes.owners.source_ports.class_of(source_port_point(packet))
@@ -238,7 +244,8 @@ impl<'a> Compiled<'a> {
         self.classes.groups.iter()
     }
 
-    /// Whether a group is asked about packets to its endpoints (ingress) or from them (egress); `None` if there is no such group.
+    /// Returns whether a group is for packets to its endpoints (ingress) or from them (egress);
+    /// `None` if there is no such group.
     #[must_use]
     pub fn direction_of(&self, group: GroupId) -> Option<Direction> {
         Some(self.classes.groups.key(group)?.direction)
@@ -250,16 +257,18 @@ impl<'a> Compiled<'a> {
         self.classes.groups.name(group)
     }
 
-    /// The groups whose tables may be others than at the flush before, in order. Those that are gone have no table any more.
-    /// A class that is new may have a row in a table that has not changed: see [`Self::changed_rows`].
+    /// The groups whose tables may differ from the previous flush, in order. Removed groups have no
+    /// table any more. A new class may have a row in an unchanged table: see
+    /// [`Self::changed_rows`].
     #[must_use]
     pub fn changed_groups(&self) -> &[GroupId] {
         &self.changed
     }
 
-    /// The groups whose tables have not changed, but that give some classes other rows than at the flush before, with these
-    /// classes, in order: a number stands for another class, or for none any more, which then has the row of
-    /// [`TableView::own_rest`] and [`TableView::peer_rest`].
+    /// The groups whose tables have not changed, but that have other rows for some classes than at
+    /// the previous flush, with these classes, in order. Such a number stands for another class, or
+    /// for none any more. A number without class has the row of [`TableView::own_rest`] and
+    /// [`TableView::peer_rest`].
     #[must_use]
     pub fn changed_rows(&self) -> BTreeMap<GroupId, Vec<ClassId>> {
         let mut rows: BTreeMap<GroupId, Vec<ClassId>> = BTreeMap::new();
@@ -279,7 +288,7 @@ impl<'a> Compiled<'a> {
     /// The table of a group; `None` if there is no such group.
     ///
     /// # Errors
-    /// If something is missing that its policies refer to. Such a group must be denied everything.
+    /// If an object that its policies refer to is missing. Such a group must be denied everything.
     #[must_use]
     pub fn table(&self, group: GroupId) -> Option<Result<TableView<'a>, Missing>> {
         let (_, table) = self.table_of(group)?;

@@ -8,7 +8,7 @@ use crate::line::Intervals;
 /// A line and where it is cut.
 #[derive(Clone, Debug)]
 pub(crate) struct Cuts {
-    /// By where a stretch starts: its class, and how many intervals start or end there.
+    /// Classes of the stretches, with the number of intervals that start or end there, by start.
     stretches: BTreeMap<u32, (L4ClassId, u32)>,
     starts: Slab<L4ClassId, u32>,
     line_end: u32,

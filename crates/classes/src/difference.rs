@@ -1,8 +1,9 @@
-//! Which connections one state lets through and another does not.
+//! Connections that one state allows and another does not.
 //!
-//! Workloads and networks that nothing tells apart, before and after, are one party. For each side of a connection, those
-//! parties are found whose cells differ; only pairs with such a party are looked at from both ends. Host endpoints on the way
-//! are such sides, too, in clusters that have policies for what is forwarded.
+//! Workloads and networks that no rule distinguishes, before and after, are one party. For each
+//! side of a connection, the parties whose cells differ are found. Only pairs with such a party are
+//! evaluated at both ends. In clusters with policies for forwarded packets, host endpoints on the
+//! way are sides, too.
 
 mod pairs;
 
@@ -25,17 +26,18 @@ type Shifts = Arc<[Shift]>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
-    /// Who opens them: places in [`Difference::parties`], ascending.
+    /// Sources of the connections: places in [`Difference::parties`], ascending.
     pub from: Vec<usize>,
-    /// To whom: the same for each of them. A workload that is on both lists has no part in it with itself.
+    /// Destinations of each source: places in [`Difference::parties`], ascending. Of a party in
+    /// both lists, connections of a workload to itself are excluded.
     pub to: Vec<usize>,
-    /// Which of the pairs are meant.
+    /// Pairs that are meant, by the nodes of their ends.
     pub nodes: Nodes,
-    /// Which ones, the same for all pairs.
+    /// Kinds of packets, the same for all pairs.
     pub shifts: Arc<[Shift]>,
 }
 
-/// What a layer of host endpoints lets through on one side of a change only.
+/// Packets that a layer of host endpoints allows on one side of a change only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostChange {
@@ -47,15 +49,15 @@ pub struct HostChange {
     pub direction: Direction,
     /// The other end: places in [`Difference::parties`], ascending.
     pub peers: Vec<usize>,
-    /// Which packets.
+    /// Kinds of packets.
     pub shifts: Arc<[Shift]>,
 }
 
-/// What a change opens and closes. See [`Compiled::difference`].
+/// Connections and packets that a change allows or denies. See [`Compiled::difference`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Difference {
-    /// Those who are named in the changes.
+    /// Parties of the changes.
     pub parties: Vec<Party>,
     /// Connections from and to workloads.
     pub workloads: Vec<Change>,
@@ -64,18 +66,21 @@ pub struct Difference {
 }
 
 impl Compiled<'_> {
-    /// Which connections of a family `after` lets through and this does not, or the other way round, exactly: for all pairs of
-    /// workloads, and of workloads and networks, and all packets. Workloads that are only in one of them have no part in it,
-    /// nor have those without an address of the family; of several addresses the first counts. Where a host endpoint is not,
-    /// everything passes.
+    /// Returns exactly the connections of a family that `after` allows and this state does not, or
+    /// the other way round. All pairs of workloads, all pairs of a workload and a network, and all
+    /// packets are compared. Workloads that only one state has are left out, as are workloads
+    /// without an address of the family. If a workload has several addresses, the first counts. A
+    /// host endpoint that is missing in a state denies nothing there.
     ///
-    /// Where it was said [on which node](crate::Classes::set_workload_node) workloads are, connections meet what host endpoints of
-    /// their nodes say of what is forwarded: with workloads of other nodes, those of all interfaces; with what is no workload,
-    /// those that expect the workload's address, else those of all interfaces, else all. Connections of a workload with its own
-    /// node's addresses have no part in it then.
+    /// If workloads have a [node](crate::Classes::set_workload_node), their connections pass the
+    /// policies of its host endpoints for forwarded packets. To workloads of other nodes, these are
+    /// the host endpoints of all interfaces. To other peers, these are the host endpoints that
+    /// expect the workload's address, else those of all interfaces, else all. Connections of a
+    /// workload with the addresses of its own node are then left out.
     ///
-    /// A workload that talks to itself meets no policy. What lacks something that its policies refer to is denied everything.
-    /// The two may be of one [`Classes`](crate::Classes) and a clone that was changed, or have nothing in common.
+    /// Connections of a workload to itself meet no policy. An endpoint whose policies refer to a
+    /// missing object is denied everything. The two states may be a [`Classes`](crate::Classes) and
+    /// a changed clone, or unrelated.
     #[must_use]
     pub fn difference(&self, after: &Compiled<'_>, family: Family) -> Difference {
         let states = States { before: self, after };

@@ -1,10 +1,10 @@
-//! Things that there are for each family, and for each direction.
+//! Values for each family, and for each direction.
 
 use std::ops::{Index, IndexMut};
 
 use tortie_model::{Direction, Family};
 
-/// Something for each family.
+/// A value for each family.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ByFamily<T> {
     pub(crate) v4: T,
@@ -30,7 +30,7 @@ impl<T> IndexMut<Family> for ByFamily<T> {
     }
 }
 
-/// Something for each direction.
+/// A value for each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ByDirection<T> {
     pub(crate) egress: T,

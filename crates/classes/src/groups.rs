@@ -18,7 +18,8 @@ use crate::table::Table;
 struct Group {
     key: Arc<GroupKey>,
     endpoints: u32,
-    /// None before its first flush, or what it lacks.
+    /// `None` before its first flush; the error if the group refers to a missing object or is over
+    /// budget.
     table: Option<Result<Table, Missing>>,
 }
 
@@ -32,7 +33,7 @@ pub(crate) struct Groups {
     ids: AHashMap<Arc<GroupKey>, GroupId>,
     by_atom: AHashMap<AtomId, AHashSet<GroupId>>,
     pending: AHashSet<GroupId>,
-    /// Those whose rows, columns or cells may be others than at the last flush, and those that are gone.
+    /// Groups whose rows, columns or cells may differ from the last flush, and removed groups.
     changed: AHashSet<GroupId>,
     /// Bytes of all tables.
     ledger: Ledger<GroupId>,
@@ -59,7 +60,7 @@ impl Groups {
         id
     }
 
-    /// Takes an endpoint from a group, which goes with its last one.
+    /// Removes an endpoint from a group. The group is removed with its last endpoint.
     pub(crate) fn release(&mut self, id: GroupId, owners: &mut Owners) {
         let group = self.groups.at_mut(id);
         group.endpoints -= 1;
@@ -83,7 +84,7 @@ impl Groups {
         self.pending.extend(groups);
     }
 
-    /// Brings all tables up to date. Gives those that changed, in order.
+    /// Updates all tables. Returns the changed groups, in order.
     pub(crate) fn flush(&mut self, buckets: &BucketChanges, owners: &Owners, addresses: &Addresses) -> Vec<GroupId> {
         for (bucket, own) in &buckets.gone {
             for id in self.users(own.iter().copied()) {
@@ -135,12 +136,12 @@ impl Groups {
         changed
     }
 
-    /// The groups with a table that tells an atom apart, in no order.
+    /// Returns the groups with a table that asks for an atom, in no order.
     pub(crate) fn asking(&self, atom: AtomId) -> impl Iterator<Item = GroupId> + '_ {
         self.by_atom.get(&atom).into_iter().flatten().copied()
     }
 
-    /// The groups that tell these atoms apart and are not going to be made again.
+    /// Returns the groups that ask for one of these atoms and are not to be rebuilt.
     fn users(&self, atoms: impl Iterator<Item = AtomId>) -> AHashSet<GroupId> {
         let users = atoms.filter_map(|atom| self.by_atom.get(&atom)).flatten();
         users.copied().filter(|id| !self.pending.contains(id)).collect()
@@ -158,7 +159,7 @@ impl Groups {
         }
     }
 
-    /// Counts the cost that a table has now, and gives the table up if it is over budget.
+    /// Records the current cost of a table, and refuses the table if it is over budget.
     fn account(&mut self, id: GroupId, owners: &Owners) {
         let group = self.groups.at(id);
         let Some(Ok(table)) = &group.table else { return };
@@ -169,7 +170,7 @@ impl Groups {
         }
     }
 
-    /// Gives up a table, for which there is no room within `limit` bytes.
+    /// Drops a table that does not fit within `limit` bytes.
     fn refuse(&mut self, id: GroupId, limit: usize, owners: &Owners) {
         let group = self.groups.at_mut(id);
         let why = match Program::sizes(&group.key, owners) {
@@ -185,7 +186,7 @@ impl Groups {
         self.changed.insert(id);
     }
 
-    /// Gives up the largest table of the namespace that takes the most, until the tables of all groups fit.
+    /// Drops the largest table of the namespace that takes the most, until all tables fit.
     fn refuse_largest(&mut self, owners: &Owners) {
         while let Some(id) = self.ledger.excess() {
             self.refuse(id, self.ledger.budget().node, owners);
@@ -201,7 +202,8 @@ impl Groups {
         self.ledger.budget()
     }
 
-    /// Replaces the bounds; tables over them are refused, and groups over the previous ones built again, at the next flush.
+    /// Replaces the bounds. At the next flush, tables over the new bounds are refused, and groups
+    /// over the previous ones are built again.
     pub(crate) fn set_budget(&mut self, budget: Budget) {
         let over = self.ledger.set_budget(budget);
         self.pending.extend(over);
@@ -238,7 +240,7 @@ impl Groups {
         self.groups.get(id).map(|group| GroupName(Arc::clone(&group.key)))
     }
 
-    /// The table of a group, or what is missing for it.
+    /// Returns the table of a group, or the reason why it has none.
     pub(crate) fn table(&self, id: GroupId) -> Option<Result<&Table, &Missing>> {
         Some(self.groups.get(id)?.table.as_ref()?.as_ref())
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 
-/// A small number that names something.
+/// A small number that identifies an object.
 pub(crate) trait Id: Copy + Eq + Hash + Ord {
     fn new(number: u32) -> Self;
     fn number(self) -> u32;
@@ -30,7 +30,7 @@ macro_rules! ids {
 }
 
 ids! {
-    /// Something that an address is in or not: an IP set, a port of an IP set, a list of networks of rules.
+    /// A set of addresses: an IP set, a port of an IP set, or a list of networks of rules.
     pub(crate) AtomId
     /// A network that is a member of atoms.
     pub(crate) EntryId
@@ -46,11 +46,13 @@ ids! {
     pub Row
     /// Outcomes of a row against a row, for all columns.
     pub(crate) LineId
-    /// By what workloads or host endpoints are judged besides policies: 0 for all nodes that have nothing of their own.
+    /// Settings of nodes that apply to workloads or host endpoints besides policies. 0: the common
+    /// settings.
     pub(crate) SettingsId
-    /// Workloads that nothing tells apart, in a matrix.
+    /// Workloads that no rule distinguishes, in a matrix.
     pub EndpointClassId
-    /// What one end of connections says about packets of one peer, in a [`Reachability`](crate::Reachability).
+    /// Rulings of one end of connections on packets of one peer, in a
+    /// [`Reachability`](crate::Reachability).
     pub RulingsId
     /// Packets that are the same to all rules by protocol, destination port and ICMP message, or by source port.
     pub L4ClassId
@@ -59,7 +61,7 @@ ids! {
 macro_rules! public_numbers {
     ($($name:ident)*) => {$(
         impl $name {
-            /// The number. Numbers are small, and those that are free are given out again.
+            /// The number. Numbers are small, and free ones are reused.
             #[must_use]
             pub fn number(self) -> u32 {
                 self.0
@@ -76,7 +78,7 @@ pub(crate) fn number_of(place: usize) -> u32 {
     u32::try_from(place).expect("there are fewer than 2^32 objects")
 }
 
-/// Values by id; ids of removed values are used again.
+/// Values by id; ids of removed values are reused.
 #[derive(Clone, Debug)]
 pub(crate) struct Slab<K, T> {
     slots: Vec<Option<T>>,
@@ -141,7 +143,7 @@ impl<K: Id, T> Slab<K, T> {
     }
 }
 
-/// Lists that are held once, by id, with the number of their users.
+/// Interned lists, by id, with the number of their users.
 #[derive(Clone, Debug)]
 pub(crate) struct Interned<K, T> {
     ids: AHashMap<Arc<[T]>, K>,
@@ -156,7 +158,7 @@ impl<K, T> Default for Interned<K, T> {
 }
 
 impl<K: Id, T: Copy + Eq + Hash> Interned<K, T> {
-    /// Adds a user of the list. Whether the list is new comes with its id.
+    /// Adds a user of the list. Returns its id, and whether it is new.
     pub(crate) fn acquire(&mut self, list: &[T]) -> (K, bool) {
         if let Some(id) = self.ids.get(list).copied() {
             let (_, users) = self.lists.at_mut(id);
@@ -169,7 +171,8 @@ impl<K: Id, T: Copy + Eq + Hash> Interned<K, T> {
         (id, true)
     }
 
-    /// Takes a user away. Whether it was the last one; the list stays until it is [removed](Self::remove_unused).
+    /// Removes a user. Returns whether it was the last one; the list stays until it is
+    /// [removed](Self::remove_unused).
     #[expect(clippy::expect_used, reason = "users are added before they are taken away")]
     pub(crate) fn release(&mut self, id: K) -> bool {
         let (_, users) = self.lists.at_mut(id);
@@ -177,7 +180,7 @@ impl<K: Id, T: Copy + Eq + Hash> Interned<K, T> {
         *users == 0
     }
 
-    /// The list, if it has no users; it is not there any more then.
+    /// Removes and returns the list, if it has no users.
     pub(crate) fn remove_unused(&mut self, id: K) -> Option<Arc<[T]>> {
         self.lists.get(id).filter(|(_, users)| *users == 0)?;
         let (list, _) = self.lists.remove(id);

@@ -1,4 +1,4 @@
-//! Which buckets have addresses: some networks are filled by what they cover.
+//! Buckets that have addresses. A network has none if the networks that it covers fill it.
 
 use ahash::AHashSet;
 use tortie_model::{Cidr, Family};
@@ -7,7 +7,7 @@ use crate::addresses::Addresses;
 use crate::ids::BucketId;
 use crate::networks::{not_filled, nowhere};
 
-/// The buckets that have addresses which are in no longer network.
+/// The buckets with addresses that are in no longer network.
 #[derive(Debug, Default)]
 pub(crate) struct Inhabited {
     buckets: AHashSet<BucketId>,
@@ -42,7 +42,8 @@ impl Inhabited {
         inhabited
     }
 
-    /// Whether there are such addresses; without a bucket, such that are in no network.
+    /// Reports whether a bucket has such addresses; without a bucket, whether some addresses are in
+    /// no network.
     pub(crate) fn contains(&self, bucket: Option<BucketId>, family: Family) -> bool {
         bucket.map_or_else(|| self.outside.contains(&family), |bucket| self.buckets.contains(&bucket))
     }

@@ -1,4 +1,4 @@
-//! What two states say about packets in one place.
+//! Verdicts of two states on packets in one place.
 
 use std::borrow::Cow;
 use std::slice;
@@ -69,7 +69,7 @@ type Decision<'a> = (Verdict, Cow<'a, DecidedBy>);
 /// All ends of a connection that host endpoints see.
 type Ends = SmallVec<[End; 5]>;
 
-/// What shifts, and why.
+/// Direction, place and reason of a shift.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Why {
     opens: bool,
@@ -79,10 +79,10 @@ struct Why {
     after: DecidedBy,
 }
 
-/// From a point of a line to another, which is excluded.
+/// From a point of a line to another, exclusive.
 type Stretch = (u32, u32);
 
-/// Which points of the line of protocols shift.
+/// Points of the line of protocols that shift.
 #[derive(Default)]
 struct Points {
     without_ports: Vec<Stretch>,
@@ -90,19 +90,20 @@ struct Points {
     with_ports: Vec<(Stretch, Vec<Stretch>)>,
 }
 
-/// What both states let through in a cell: from each point on, before and after, for each stretch of source ports.
+/// Verdicts of both states in a cell: for each stretch of source ports, from each point on, whether
+/// packets pass before and after.
 type Line = Vec<(u32, Vec<(u32, States<bool>)>)>;
 
-/// Compares what two states say. What it has been asked is remembered.
+/// Compares the verdicts of two states. Results are cached.
 #[derive(Debug)]
 pub(crate) struct Judge<'a> {
     states: States<&'a Compiled<'a>>,
     family: Family,
-    /// Few are different: who decides has no part in them.
+    /// Few are different, since the deciding rule is not part of them.
     lines: Vec<Line>,
     line_numbers: AHashMap<Line, usize>,
     line_of: AHashMap<End, usize>,
-    /// Whether anything shifts between two ends with these lines.
+    /// Whether verdicts shift between two ends with these lines.
     shifting: AHashMap<[Option<usize>; 2], bool>,
     between: AHashMap<[Option<Cell>; 2], Arc<[Shift]>>,
     /// The same where host endpoints are on the way.
@@ -129,21 +130,22 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Whether packets of workloads are judged in another way in a cell.
+    /// Reports whether the verdicts on packets of workloads in a cell differ.
     pub(crate) fn differs(&mut self, direction: Direction, cell: &Cell) -> bool {
         let number = self.line(direction, cell);
         self.shifts_anything([Some(number), None])
     }
 
-    /// Whether a host endpoint's policies judge packets in another way in a cell. What failsafe ports let through is left out.
+    /// Reports whether the verdicts of a host endpoint's policies in a cell differ. Failsafe ports
+    /// are left out.
     pub(crate) fn differs_at_host(&mut self, direction: Direction, cell: &Cell) -> bool {
-        // These have no part in what is forwarded.
+        // Failsafe ports do not apply to forwarded packets.
         let host = HostEnd { layer: Layer::Forward, peer: nowhere(self.family) };
         let number = self.line_at(End { direction, cell: *cell, host: Some(host) });
         self.shifts_anything([Some(number), None])
     }
 
-    /// Whether a side has other failsafe ports than before.
+    /// Reports whether the failsafe ports of a side have changed.
     pub(crate) fn has_other_failsafe(&self, side: &Side) -> bool {
         let settings =
             States { before: side.before.settings(self.states.before), after: side.after.settings(self.states.after) };
@@ -151,7 +153,7 @@ impl<'a> Judge<'a> {
         failsafe.before != failsafe.after
     }
 
-    /// What passes in a cell, by number.
+    /// Returns the number of the line of verdicts in a cell.
     pub(crate) fn line(&mut self, direction: Direction, cell: &Cell) -> usize {
         self.line_at(End { direction, cell: *cell, host: None })
     }
@@ -197,7 +199,7 @@ impl<'a> Judge<'a> {
         numbers.map(|number| &self.lines[*number]).collect()
     }
 
-    /// Whether something passes all of these lines on one side of the change only.
+    /// Reports whether some packets pass all of these lines on one side of the change only.
     fn is_shifting<'n>(&self, numbers: impl Iterator<Item = &'n usize>) -> bool {
         let lines = self.numbered(numbers);
         let (source_ports, points) = starts(&lines);
@@ -214,7 +216,7 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// What shifts between two ends, of which one may judge nothing.
+    /// Returns the shifts between two ends, of which one may be absent.
     pub(crate) fn between(&mut self, egress: Option<Cell>, ingress: Option<Cell>) -> Arc<[Shift]> {
         let numbers = [(Direction::Egress, egress), (Direction::Ingress, ingress)]
             .map(|(direction, cell)| cell.map(|cell| self.line(direction, &cell)));
@@ -231,7 +233,8 @@ impl<'a> Judge<'a> {
         shifts
     }
 
-    /// What shifts between two ends, of which one may judge nothing, and host endpoints on the way, in order.
+    /// Returns the shifts between two ends, of which one may be absent, and host endpoints on the
+    /// way, in order.
     pub(crate) fn on_the_way(
         &mut self,
         egress: Option<Cell>,
@@ -241,7 +244,8 @@ impl<'a> Judge<'a> {
         let end = |direction, cell: Option<Cell>| cell.map(|cell| End { direction, cell, host: None });
         let ends = end(Direction::Egress, egress).into_iter().chain(hosts).chain(end(Direction::Ingress, ingress));
         let ends: Ends = ends.collect();
-        // Most pairs are told by these alone: there are few different lines, and may be as many ends as pairs.
+        // The lines alone settle most pairs: there are few different lines, but there may be as
+        // many ends as pairs.
         let numbers: SmallVec<[usize; 5]> = ends.iter().map(|end| self.line_at(*end)).collect();
         let is_shifting = match self.shifting_on_the_way.get(&numbers) {
             Some(known) => *known,
@@ -262,7 +266,7 @@ impl<'a> Judge<'a> {
         shifts
     }
 
-    /// What shifts for packets that have to pass all ends.
+    /// Returns the shifts for packets that have to pass all ends.
     pub(crate) fn shifts(&self, ends: &[End]) -> Vec<Shift> {
         let (l4, source_ports) = self.cuts(ends);
         let mut found: Vec<(Why, Points)> = Vec::new();
@@ -282,7 +286,8 @@ impl<'a> Judge<'a> {
         found.into_iter().flat_map(shifts).collect()
     }
 
-    /// What is decided about all packets in a cell, and by what, where the state before and after are one.
+    /// Returns all decisions in a cell with the deciding rules, where the states before and after
+    /// are the same.
     pub(crate) fn rulings(&self, direction: Direction, cell: &Cell) -> Vec<Ruling> {
         let end = End { direction, cell: *cell, host: None };
         let own = (cell.side.after, cell.rows.after);
@@ -302,7 +307,8 @@ impl<'a> Judge<'a> {
         found.into_iter().flat_map(rulings).collect()
     }
 
-    /// What passes both ends, of which one may judge nothing, where the state before and after are one.
+    /// Returns the packets that pass both ends, of which one may be absent, where the states before
+    /// and after are the same.
     pub(crate) fn passing(&self, numbers: [Option<usize>; 2]) -> Vec<Passing> {
         let lines = self.numbered(numbers.iter().flatten());
         let (source_ports, l4) = starts(&lines);
@@ -318,13 +324,14 @@ impl<'a> Judge<'a> {
         self.kinds(points).into_iter().map(|(traffic, source_ports)| Passing { traffic, source_ports }).collect()
     }
 
-    /// Tells only about these kinds of packets from now on.
+    /// Restricts all further results to these kinds of packets.
     pub(crate) fn restrict(&mut self, kinds: &Intervals) {
         self.with_ports = self.with_ports.and(kinds);
         self.without_ports = self.without_ports.and(kinds);
     }
 
-    /// Where something may be decided otherwise than just before, on the lines of protocols and of source ports.
+    /// Returns the points at which a decision may change, on the lines of protocols and of source
+    /// ports.
     fn cuts(&self, ends: &[End]) -> (Vec<u32>, Vec<u32>) {
         let (mut l4, mut source_ports) = (vec![0], vec![0, 1]);
         let mut answers: Vec<Stretch> = Vec::new();
@@ -337,7 +344,8 @@ impl<'a> Judge<'a> {
                 if let Some(host) = end.host {
                     for failsafe in failsafe_inbound.iter().chain(failsafe_outbound) {
                         cut(port(failsafe.protocol, failsafe.port));
-                        // Before connection tracking answers are let through as well, whatever port they go to.
+                        // Before connection tracking, answers from failsafe ports are allowed as
+                        // well, whatever port they go to.
                         if host.layer == Layer::Untracked {
                             answers.extend(Intervals::protocol(failsafe.protocol.number()).iter());
                             let point = u32::from(failsafe.port) + 1;
@@ -346,7 +354,7 @@ impl<'a> Judge<'a> {
                     }
                 } else {
                     cut(port(Protocol::UDP, *vxlan_port));
-                    // Whatever follows the header.
+                    // For any payload.
                     cut(point_of(IPIP, L4Detail::Other));
                     cut(point_of(IPIP + 1, L4Detail::Other));
                 }
@@ -363,7 +371,7 @@ impl<'a> Judge<'a> {
         (ascending(l4, L4_END), ascending(source_ports, PORTS_END))
     }
 
-    /// What each end decides about packets at a point.
+    /// Returns the decision of each end about packets at a point.
     fn decisions<'e>(
         &self,
         ends: &'e [End],
@@ -435,7 +443,7 @@ impl<'a> Judge<'a> {
         decision.map_or(lacking, |(verdict, by)| (*verdict, Cow::Borrowed(by)))
     }
 
-    /// A packet at a point, as far as settings look at packets.
+    /// Returns a packet at a point, with the fields that settings depend on.
     fn packet(&self, end: &End, l4: u32, source_port: u32) -> Option<Packet> {
         let nowhere = nowhere(self.family);
         let peer = end.host.map_or(nowhere, |host| host.peer);
@@ -454,7 +462,7 @@ impl<'a> Judge<'a> {
         Packet::new(source, destination, protocol, payload).ok()
     }
 
-    /// The points as kinds of packets that there are, with the source ports that they come from.
+    /// Converts points to existing kinds of packets, with the source ports that they come from.
     fn kinds(&self, points: Points) -> Vec<(Traffic, Option<(u16, u16)>)> {
         let kind = |intervals: &Intervals, source_ports| {
             (!intervals.is_empty()).then(|| (Traffic::new(self.family, intervals), source_ports))
@@ -493,7 +501,7 @@ impl Points {
     }
 }
 
-/// The points of a value, which is in the list once.
+/// Returns the points of a value, which is added if it is new.
 #[expect(clippy::indexing_slicing, reason = "the last place is that of the value")]
 fn points_of<T: PartialEq>(found: &mut Vec<(T, Points)>, value: T) -> &mut Points {
     let place = found.iter().position(|(known, _)| *known == value).unwrap_or_else(|| {
@@ -503,7 +511,7 @@ fn points_of<T: PartialEq>(found: &mut Vec<(T, Points)>, value: T) -> &mut Point
     &mut found[place].1
 }
 
-/// The points of a line before its end, each once.
+/// Returns the points of a line before its end, sorted and without duplicates.
 fn ascending(mut points: Vec<u32>, end: u32) -> Vec<u32> {
     points.retain(|point| *point < end);
     points.sort_unstable();
@@ -511,19 +519,19 @@ fn ascending(mut points: Vec<u32>, end: u32) -> Vec<u32> {
     points
 }
 
-/// Where lines change: at source ports, and at points of the line of protocols.
+/// Returns the points at which lines change: source ports, and points of the line of protocols.
 fn starts(lines: &[&Line]) -> (Vec<u32>, Vec<u32>) {
     let source_ports = lines.iter().flat_map(|line| line.iter().map(|(start, _)| *start));
     let points = lines.iter().flat_map(|line| line.iter().flat_map(|(_, passing)| passing.iter().map(|(at, _)| *at)));
     (ascending(source_ports.chain([0, 1]).collect(), PORTS_END), ascending(points.chain([0]).collect(), L4_END))
 }
 
-/// What lines let through of packets from a source port.
+/// Returns, for each line, the verdicts on packets from a source port.
 fn along<'a>(lines: &[&'a Line], source_port: u32) -> Vec<&'a [(u32, States<bool>)]> {
     lines.iter().map(|line| &**at(line, source_port)).collect()
 }
 
-/// What holds at a point, of what holds from other points on, ascending.
+/// Returns the value at a point from ascending values, each of which applies from a point on.
 #[expect(clippy::indexing_slicing, reason = "the first stretch starts at 0")]
 fn at<T>(stretches: &[(u32, T)], point: u32) -> &T {
     &stretches[stretches.partition_point(|(start, _)| *start <= point) - 1].1

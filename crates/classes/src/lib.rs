@@ -2,11 +2,12 @@
 //!
 //! # Layers
 //!
-//! The modules are in six layers, and each refers to its own layer and those below it only, never in a cycle. At the bottom are
-//! numbers and lines of ports; then addresses and IP sets with their classes; then rules as programs of clauses; then the tables
-//! of groups. Above these is the state: [`Classes`] takes messages over, and [`Compiled`] answers for one flush. On top are the
-//! questions about all endpoints: [`Matrix`], [`UnusedPolicies`], [`Reachability`] and [`Difference`], of which the last two share
-//! the list of parties and the decisions between them.
+//! The modules are in six layers. Each refers only to its own layer and those below it, never in a
+//! cycle. At the bottom are ids and lines of ports; then addresses and IP sets with their classes;
+//! then rules as programs of clauses; then the tables of groups. Above these is the state:
+//! [`Classes`] applies messages, and [`Compiled`] answers for one flush. On top are analyses of all
+//! endpoints: [`Matrix`], [`UnusedPolicies`], [`Reachability`] and [`Difference`]. The last two
+//! share the list of parties and the decisions between them.
 
 #![forbid(unsafe_code)]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]

@@ -1,8 +1,9 @@
 //! Protocols, ports and ICMP messages as points on a line.
 //!
-//! What follows the IP header is one point: each protocol has a stretch of the line, and on it a point for packets without
-//! more, one for each ICMP type and code, and one for each destination port. What a rule says about it is a list of intervals;
-//! their ends cut the line into *L4 classes*. Source ports have a line of their own.
+//! The protocol, with the destination port or ICMP message, is one point on a line. Each protocol
+//! has a stretch of the line: a point for packets without further detail, one for each ICMP type
+//! and code, and one for each destination port. The conditions of a rule are a list of intervals,
+//! whose ends cut the line into *L4 classes*. Source ports have a separate line.
 
 use smallvec::{SmallVec, smallvec};
 use tortie_evaluate::{Packet, Payload};
@@ -16,7 +17,7 @@ pub(crate) const L4_END: u32 = PROTOCOL * 256;
 /// The end of the line of source ports, on which 0 stands for no port.
 pub(crate) const PORTS_END: u32 = 1 + (1 << 16);
 
-/// Where a packet is on the line of protocols.
+/// Returns the point of a packet on the line of protocols.
 pub(crate) fn l4_point(packet: &Packet) -> u32 {
     let detail = match packet.payload() {
         Payload::Ports { destination, .. } => L4Detail::Port(destination),
@@ -26,7 +27,7 @@ pub(crate) fn l4_point(packet: &Packet) -> u32 {
     point_of(packet.protocol(), detail)
 }
 
-/// Where a packet is on the line of source ports.
+/// Returns the point of a packet on the line of source ports.
 pub(crate) fn source_port_point(packet: &Packet) -> u32 {
     packet.source_port().map_or(0, |port| 1 + u32::from(port))
 }
@@ -38,7 +39,7 @@ pub(crate) fn at_source_port_point(point: u32) -> Option<u16> {
     Some(u16::try_from(port).expect("points are before the end of the line"))
 }
 
-/// Where packets of a protocol are that are told apart by this.
+/// Returns the point of a protocol's packets with this detail.
 pub(crate) fn point_of(protocol: u8, detail: L4Detail) -> u32 {
     let detail = match detail {
         L4Detail::Other => 0,
@@ -48,8 +49,8 @@ pub(crate) fn point_of(protocol: u8, detail: L4Detail) -> u32 {
     u32::from(protocol) * PROTOCOL + detail
 }
 
-/// The protocol at a point, and the rest of it; ports are destination ports. Behind the last port of a protocol there are no packets:
-/// these points count as that port.
+/// Returns the protocol at a point, and its detail; ports are destination ports. There are no
+/// packets behind the last port of a protocol: these points count as that port.
 #[expect(clippy::expect_used, reason = "the line ends with the last protocol")]
 pub(crate) fn at_l4_point(point: u32) -> (u8, L4Detail) {
     let protocol = u8::try_from(point / PROTOCOL).expect("points are before the end of the line");
@@ -66,8 +67,8 @@ pub(crate) fn at_l4_point(point: u32) -> (u8, L4Detail) {
     (protocol, detail)
 }
 
-/// The first point from here on where a packet may be: behind the last port of a protocol there is none before the next
-/// protocol.
+/// Returns the first point from here on with packets: behind the last port of a protocol, this is
+/// the start of the next protocol.
 pub(crate) fn first_packet(point: u32) -> Option<u32> {
     let point = if point % PROTOCOL < FIRST_PORT + (1 << 16) { point } else { point.next_multiple_of(PROTOCOL) };
     (point < L4_END).then_some(point)
@@ -75,7 +76,7 @@ pub(crate) fn first_packet(point: u32) -> Option<u32> {
 
 /// Whether a stretch has packets without ports, and packets with ports. It is not empty.
 pub(crate) fn l4_kinds(start: u32, end: u32) -> [bool; 2] {
-    // Where the last protocol begins of which the stretch has something.
+    // Start of the last protocol that the stretch touches.
     let protocol = (end - 1) / PROTOCOL * PROTOCOL;
     let is_in_one = start >= protocol;
     let within = |from: u32, to: u32| start < protocol + to && end > protocol + from;
@@ -89,7 +90,7 @@ pub(crate) fn source_port_kinds(start: u32, end: u32) -> [bool; 2] {
     [start == 0, end > 1]
 }
 
-/// Where each stretch begins with packets in it, by protocol and what follows, of where stretches start.
+/// Maps starts of stretches to protocol and detail, without stretches that have no packets.
 pub(crate) fn stretches<T>(starts: impl Iterator<Item = (u32, T)>) -> impl Iterator<Item = (u8, L4Detail, T)> {
     let mut starts = starts.filter_map(|(start, of)| Some((first_packet(start)?, of))).peekable();
     std::iter::from_fn(move || {
@@ -104,14 +105,14 @@ pub(crate) fn stretches<T>(starts: impl Iterator<Item = (u32, T)>) -> impl Itera
     })
 }
 
-/// The first source port of each stretch, of where stretches start.
+/// Maps starts of stretches to the first source port of each.
 pub(crate) fn source_port_stretches<T>(
     starts: impl Iterator<Item = (u32, T)>,
 ) -> impl Iterator<Item = (Option<u16>, T)> {
     starts.map(|(start, of)| (at_source_port_point(start), of))
 }
 
-/// What follows the IP header, as far as classes tell it apart.
+/// Part of a packet behind the IP header that classes distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum L4Detail {
     /// Neither ports nor an ICMP message.
@@ -194,7 +195,7 @@ impl Intervals {
         }
         let mut result = Self::none();
         for (from, to) in &self.0 {
-            // Without ports is apart from port 0 on the other line.
+            // On the other line, packets without ports are separate from port 0.
             if *from == 0 {
                 result.0.push((start, start + FIRST_PORT));
             }
@@ -220,7 +221,7 @@ impl Intervals {
         self.0.iter().copied()
     }
 
-    /// Those points that are between two others, of which the second is excluded.
+    /// Returns the intervals between two points, of which the second is excluded.
     pub(crate) fn within(&self, start: u32, end: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
         let first = self.0.partition_point(|(_, last)| *last <= start);
         let inside = self.0.get(first..).unwrap_or_default().iter().take_while(move |(from, _)| *from < end);

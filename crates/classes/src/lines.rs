@@ -1,8 +1,9 @@
 //! Reading tables line by line, as stretches of equal decisions.
 //!
-//! Of a table whose cells are kept, lines are read off. Where rules ask about many addresses and many ports at once there are too
-//! many cells for that, but only few clauses hold where two rows meet, and a decision can be another only in columns where one
-//! of those begins or ceases to hold. So a line costs as much as has to do with its rows.
+//! Lines of a table with kept cells are read from these. Where rules ask for many addresses and
+//! many ports at once, there are too many cells to keep. But only few clauses hold where two rows
+//! meet, and a decision can change only in columns where one of these begins or ceases to hold. So
+//! the cost of a line depends only on the clauses of its rows.
 
 use smallvec::SmallVec;
 
@@ -14,17 +15,18 @@ use crate::table::Table;
 #[derive(Clone, Debug)]
 pub struct Lines<'a> {
     table: &'a Table,
-    /// For each clause the columns in which it holds and in the one before does not, or the other way round.
+    /// For each clause, the columns at which it begins or ceases to hold.
     edges: Vec<SmallVec<[u32; 2]>>,
     work: usize,
     max_work: usize,
 }
 
 impl<'a> Lines<'a> {
-    /// Words of 64 clauses that may be read for one table by default: a fraction of a second.
+    /// Default bound on the work for one table, in words of 64 clauses that are read: a fraction of
+    /// a second.
     pub const MAX_WORK: usize = 1 << 27;
 
-    /// With another bound than [`Self::MAX_WORK`].
+    /// Replaces the bound [`Self::MAX_WORK`].
     #[must_use]
     pub fn with_max_work(mut self, max_work: usize) -> Self {
         self.max_work = max_work;
@@ -39,10 +41,11 @@ impl<'a> Lines<'a> {
         lines
     }
 
-    /// What is decided where two rows meet: where each stretch of one decision begins, and the decision's place in
-    /// [`TableView::decisions`](crate::TableView::decisions). For each column of source ports all columns of protocols,
-    /// destination ports and ICMP messages follow one another. `None` if the lines that were asked for are too much work, or if the
-    /// table has no such row.
+    /// Returns the decisions where two rows meet: the start of each stretch of one decision, and
+    /// the decision's place in [`TableView::decisions`](crate::TableView::decisions). For each
+    /// column of source ports, all columns of protocols, destination ports and ICMP messages follow
+    /// one another. `None` if the lines read so far exceed the work bound, or if the table has no
+    /// such row.
     #[expect(clippy::indexing_slicing, reason = "words of rows have a bit for each clause")]
     pub fn stretches(&mut self, own: Row, peer: Row) -> Option<Vec<(usize, usize)>> {
         let mut found: Vec<(usize, usize)> = Vec::new();

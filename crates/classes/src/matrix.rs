@@ -1,8 +1,9 @@
-//! Who may talk to whom, for all pairs of workloads at once.
+//! Allowed connections between all pairs of workloads at once.
 //!
-//! Workloads that nothing tells apart are one class: the same groups, and the same class of address. What a group lets through
-//! is found once for each of its own rows: the verdict for all that lie straight below the same network, and those of the few
-//! that have rows of their own. A pair is open if the bit of the destination is set for the source, and the other way round.
+//! Workloads with the same groups and the same class of address are one class. The peers that a
+//! group allows are found once for each of its own rows: one verdict for all peers straight below
+//! the same network, and one for each of the few peers with separate rows. A pair is open if
+//! the source allows the destination and the destination allows the source.
 
 use ahash::{AHashMap, AHashSet};
 use tortie_evaluate::{Packet, Payload, Verdict};
@@ -17,13 +18,13 @@ use crate::networks::nowhere;
 use crate::owners::OwnerKey;
 use crate::program::GroupKey;
 
-/// A kind of packets that a matrix tells about.
+/// A kind of packets that a matrix covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Question {
     /// The number of the protocol.
     pub protocol: u8,
-    /// What follows the IP header.
+    /// Ports or ICMP message.
     pub payload: Payload,
 }
 
@@ -41,39 +42,39 @@ impl Question {
     }
 }
 
-/// Workloads that nothing tells apart.
+/// Workloads that no rule distinguishes.
 #[derive(Clone, Debug)]
 struct EndpointClass {
     members: Vec<WorkloadEndpointId>,
     /// Of one of them; the others have the same rows.
     bucket: Option<BucketId>,
-    /// Which of the sides of each direction.
+    /// Place in the list of sides, for each direction.
     sides: ByDirection<usize>,
 }
 
-/// What decides in one direction.
+/// Policies and settings that decide in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Side {
     /// None if everything is denied.
     group: Option<GroupId>,
-    /// What the group's own end is.
+    /// Row of the group's own end.
     own: Row,
-    /// Which settings judge what is sent.
+    /// Settings that apply to sent packets.
     settings: SettingsId,
 }
 
-/// Which classes of workloads may open connections to which others. See [`Compiled::matrix`].
+/// Classes of workloads, and the allowed connections between them. See [`Compiled::matrix`].
 #[derive(Clone, Debug)]
 pub struct Matrix<'a> {
     compiled: &'a Compiled<'a>,
     classes: Vec<EndpointClass>,
     by_endpoint: AHashMap<WorkloadEndpointId, EndpointClassId>,
     sides: ByDirection<Sides>,
-    /// For each question, direction and side the classes that it lets through.
+    /// For each question, direction and side the classes that it allows.
     open: Vec<ByDirection<Vec<Bits>>>,
 }
 
-/// The sides of one direction, each once.
+/// The sides of one direction, without duplicates.
 #[derive(Clone, Debug, Default)]
 struct Sides {
     all: Vec<Side>,
@@ -90,11 +91,12 @@ impl Sides {
 }
 
 impl Compiled<'_> {
-    /// Which workloads may open connections to which others, by their first addresses of a family, for each of these
-    /// questions. Workloads without such an address are left out. A workload is asked about others; what it says to itself
-    /// meets no policy. Host endpoints have no part in it.
+    /// Returns the allowed connections between workloads, by their first addresses of a family, for
+    /// each of these questions. Workloads without such an address are left out. Connections of a
+    /// workload to itself meet no policy, so the matrix does not describe them. Host endpoints are
+    /// left out.
     ///
-    /// What lacks something that its policies refer to is denied everything.
+    /// A workload whose policies refer to a missing object is denied everything.
     #[must_use]
     pub fn matrix(&self, family: Family, questions: &[Question]) -> Matrix<'_> {
         let mut matrix = Matrix::without_answers(self, family);
@@ -116,7 +118,7 @@ struct Peers {
     family: Family,
     count: usize,
     by_bucket: AHashMap<BucketId, Vec<usize>>,
-    /// By the bucket of the network that they lie straight below, or that they are addresses of.
+    /// Classes by the bucket of the network straight around their own bucket.
     around: AHashMap<Option<BucketId>, Bits>,
 }
 
@@ -133,7 +135,7 @@ impl Peers {
         peers
     }
 
-    /// The peers that a side lets through.
+    /// Returns the peers that a side allows.
     fn open(&self, compiled: &Compiled<'_>, direction: Direction, side: Side, question: Question) -> Bits {
         let mut open = Bits::new(self.count);
         let nowhere = nowhere(self.family);
@@ -232,7 +234,8 @@ impl<'a> Matrix<'a> {
         self.class(class).map_or(&[], |class| &class.members)
     }
 
-    /// Whether workloads of one class may open connections to those of another. The question is named by its place in the list.
+    /// Reports whether workloads of one class may open connections to those of another. `question`
+    /// is the place in the list of questions.
     #[must_use]
     pub fn allows(&self, question: usize, from: EndpointClassId, to: EndpointClassId) -> bool {
         self.lets(question, Direction::Egress, from, to) && self.lets(question, Direction::Ingress, to, from)
@@ -281,7 +284,7 @@ impl<'a> Matrix<'a> {
         self.classes.get(class.number() as usize)
     }
 
-    /// What a class lets through.
+    /// Returns the peers that a class allows.
     fn open(&self, question: usize, direction: Direction, class: EndpointClassId) -> Option<&Bits> {
         let side = self.class(class)?.sides[direction];
         self.open.get(question)?[direction].get(side)

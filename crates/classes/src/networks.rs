@@ -1,4 +1,4 @@
-//! Networks of which something is left, and addresses that no endpoint has.
+//! Networks with addresses that no longer network covers, and addresses that no endpoint has.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,8 +12,8 @@ pub(crate) fn nowhere(family: Family) -> IpAddr {
     }
 }
 
-/// Those of the networks that have addresses which are in none of the others that they cover. They are given in order, each
-/// before what it covers, and once.
+/// Reports for each network whether it has addresses that are in none of the others that it covers.
+/// The networks must be in order, each before the networks that it covers, and without duplicates.
 pub(crate) fn not_filled(nets: &[Cidr]) -> Vec<bool> {
     // Addresses, of all of them for an IPv6 network of length 0 one less.
     let size = |net: Cidr| {

@@ -1,4 +1,5 @@
-//! Which nodes endpoints are on and what is particular to a node, where a whole cluster is looked at as one.
+//! Nodes of endpoints, and settings of single nodes, for the endpoints of a whole cluster in one
+//! state.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,9 +17,9 @@ pub(crate) struct Nodes {
     workloads: Arc<AHashMap<WorkloadEndpointId, Hostname>>,
     hosts: Arc<AHashMap<HostEndpointName, Hostname>>,
     addresses: Arc<AHashMap<Hostname, Box<[IpAddr]>>>,
-    /// Of all nodes that have none of their own.
+    /// Settings of all nodes that are not in `kind_of`.
     common: Settings,
-    /// Of nodes that have their own, each once.
+    /// Settings of single nodes, without duplicates.
     kinds: Vec<Settings>,
     kind_of: AHashMap<Hostname, usize>,
 }
@@ -69,12 +70,12 @@ impl Nodes {
         }
     }
 
-    /// Replaces the settings of all nodes that have none of their own.
+    /// Replaces the settings of all nodes that have no separate ones.
     pub(crate) fn set_common(&mut self, settings: Settings) {
         self.common = settings;
     }
 
-    /// Replaces the settings of all nodes that have their own.
+    /// Replaces the separate settings of single nodes.
     pub(crate) fn set_own(&mut self, settings: BTreeMap<Hostname, Settings>) {
         self.kinds.clear();
         self.kind_of.clear();
@@ -88,7 +89,7 @@ impl Nodes {
         }
     }
 
-    /// Those of all nodes that have none of their own.
+    /// Returns the settings of all nodes that have no separate ones.
     pub(crate) fn common(&self) -> &Settings {
         &self.common
     }
@@ -101,7 +102,7 @@ impl Nodes {
         }
     }
 
-    /// All that there are: the common ones first.
+    /// Returns all settings: the common ones first.
     pub(crate) fn all_settings(&self) -> impl Iterator<Item = &Settings> {
         std::iter::once(&self.common).chain(&self.kinds)
     }

@@ -20,7 +20,7 @@ mod refusals;
 
 use refusals::{Refusal, Room};
 
-/// What has rules.
+/// Policy or profile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum OwnerKey {
     Policy(PolicyId),
@@ -42,7 +42,7 @@ impl OwnerKey {
         }
     }
 
-    /// The error of rules that become more clauses than `limit` bytes hold.
+    /// Returns the error of rules that become more clauses than fit into `limit` bytes.
     fn over(&self, limit: usize) -> Missing {
         Missing::TableBudget { limit, policies: self.policy().into_iter().cloned().collect() }
     }
@@ -77,14 +77,14 @@ pub(crate) struct PolicyRules<'a> {
     pub(crate) compiled: &'a [CompiledRule],
 }
 
-/// All policies and profiles, and what their rules need.
+/// All policies and profiles, with the IP sets and lists of networks that their rules use.
 #[derive(Clone, Debug)]
 pub(crate) struct Owners {
     owners: Slab<OwnerId, Owner>,
     ids: AHashMap<OwnerKey, OwnerId>,
     set_users: AHashMap<IpSetId, AHashSet<OwnerId>>,
     lists: NetLists,
-    /// What the rules of all policies and profiles tell apart.
+    /// Points at which rules of policies and profiles distinguish packets.
     pub(crate) l4: Cuts,
     pub(crate) source_ports: Cuts,
     pending: Vec<OwnerId>,
@@ -111,12 +111,12 @@ impl Owners {
         }
     }
 
-    /// Whether a policy that governs something has a rule that only logs.
+    /// Reports whether a policy of some group has a rule that only logs.
     pub(crate) fn has_logs(&self) -> bool {
         self.policies().any(|policy| policy.rules.iter().any(|rule| rule.action() == RuleAction::Log))
     }
 
-    /// Has rules of policies compiled that only log, which are left out else.
+    /// Also compiles policy rules that only log, which are left out otherwise.
     pub(crate) fn compile_logs(&mut self) {
         self.logs = true;
         let is_log = |rules: &Rules| rules.iter().any(|rule| rule.action() == RuleAction::Log);
@@ -134,21 +134,22 @@ impl Owners {
             && self.source_ports.is_empty()
     }
 
-    /// Has all rules compiled again, within another budget.
+    /// Marks all policies and profiles for compilation, for another budget.
     pub(crate) fn recompile(&mut self) {
         self.retry_inherited();
         let all: Vec<OwnerId> = self.owners.iter().map(|(id, _)| id).collect();
         all.into_iter().for_each(|id| self.set_pending(id));
     }
 
-    /// Replaces the rules, inbound and outbound; `None` takes them away.
+    /// Replaces the rules, inbound and outbound; `None` removes them.
     pub(crate) fn set(&mut self, key: &OwnerKey, rules: Option<[Rules; 2]>) {
         let id = self.id(key);
         let owner = self.owners.at_mut(id);
         let before = std::mem::replace(&mut owner.rules, rules);
         let refusal = owner.refusal.take();
         if refusal == Some(Refusal::Room) {
-            // It stays refused until the trees are divided again, so that its networks need not come into them before.
+            // It stays refused until the next division of the tries, so that its networks need not
+            // be added to them before.
             owner.refusal = refusal.filter(|_| owner.rules.is_some());
             self.room.is_stale |= refusals::nets_differ(before.as_ref(), owner.rules.as_ref());
         }
@@ -166,7 +167,7 @@ impl Owners {
         self.set_pending(id);
     }
 
-    /// Has rules compiled again that ask for this set.
+    /// Marks the rules with this set for compilation.
     pub(crate) fn set_changed(&mut self, id: &IpSetId) {
         let users: Vec<OwnerId> = self.set_users.get(id).into_iter().flatten().copied().collect();
         users.into_iter().for_each(|owner| self.set_pending(owner));
@@ -192,7 +193,8 @@ impl Owners {
         owner.into_iter().flat_map(|owner| owner.groups.keys().copied())
     }
 
-    /// The policies that govern something, with the actions of their rules and those that can match, for each direction.
+    /// Returns the policies of all groups, with all their rules and those that can match, for each
+    /// direction.
     pub(crate) fn policies(&self) -> impl Iterator<Item = PolicyRules<'_>> {
         self.owners.iter().filter(|(_, owner)| !owner.groups.is_empty()).flat_map(|(_, owner)| {
             let policy = owner.key.policy();
@@ -230,7 +232,7 @@ impl Owners {
         }
     }
 
-    /// Compiles what is pending, and gives the groups that are to be made again.
+    /// Compiles pending policies and profiles, and returns the groups to rebuild.
     pub(crate) fn flush(&mut self, sets: &mut Sets, addresses: &mut Addresses, budget: Budget) -> AHashSet<GroupId> {
         self.admit_sets(sets, addresses);
         let mut groups = self.compile_pending(sets, addresses, budget);

@@ -1,4 +1,4 @@
-//! Who is told apart by a change, and how each sees the others.
+//! Parties that a change distinguishes, and the cells in which each sees the others.
 
 mod failsafe;
 mod together;
@@ -28,7 +28,8 @@ use ways::{Leg, NodeNumber};
 pub enum Party {
     /// Workloads, in order; never none.
     Workloads(Vec<WorkloadEndpointId>),
-    /// All other addresses in these networks that are in no longer network of any party, nor a workload's.
+    /// All other addresses in these networks: those in no longer network of any party, and of no
+    /// workload.
     Networks(Vec<Cidr>),
 }
 
@@ -37,11 +38,11 @@ pub enum Party {
 struct Legs {
     /// To and from workloads.
     between: ByDirection<usize>,
-    /// To and from what is no workload.
+    /// To and from other peers.
     outside: ByDirection<usize>,
 }
 
-/// A party, as one state after the other sees it.
+/// A party, with its buckets in both states.
 struct Entry {
     party: Party,
     buckets: States<Option<BucketId>>,
@@ -58,12 +59,12 @@ pub(crate) struct Parties<'a> {
     states: States<&'a Compiled<'a>>,
     family: Family,
     entries: Vec<Entry>,
-    /// Each side once.
+    /// All sides, without duplicates.
     sides: ByDirection<Vec<Side>>,
     by_bucket: States<AHashMap<BucketId, Vec<usize>>>,
-    /// By the networks straight around them.
+    /// Parties by the buckets straight around theirs.
     by_around: AHashMap<States<Option<BucketId>>, Vec<usize>>,
-    /// What host endpoints on the way judge by, each list once; the first is empty.
+    /// Lists of host endpoints on the way, without duplicates; the first list is empty.
     legs: Vec<Box<[HostSide]>>,
     leg_numbers: AHashMap<Box<[HostSide]>, usize>,
     have_nodes: bool,
@@ -102,7 +103,7 @@ impl<'a> Parties<'a> {
                 nets.iter().find(|net| net.family() == self.family).map(|net| net.address())
             };
             let addresses = States { before: address(self.states.before), after: address(self.states.after) };
-            // A workload without an address of the family before or after has no part.
+            // A workload without an address of the family, before or after, is left out.
             let States { before: Some(before), after: Some(after) } = addresses else { continue };
             let seen = [(self.states.before, before), (self.states.after, after)]
                 .map(|(state, address)| (state.classes.addresses.bucket_of(address), state.class_of(address)));
@@ -141,7 +142,8 @@ impl<'a> Parties<'a> {
         }
     }
 
-    /// What the host endpoints of a way judge by packets of workloads that have these addresses.
+    /// Returns the policies of the host endpoints on a way for workloads with addresses in these
+    /// buckets.
     fn legs(&mut self, ways: &Ways<'a>, way: usize, buckets: States<Option<BucketId>>) -> Legs {
         let own = |state, group: Option<(GroupId, SettingsId)>, bucket| {
             group.map_or(Own::Absent, |(group, settings)| Own::of_group(state, group, bucket, self.family, settings))
@@ -271,7 +273,7 @@ impl<'a> Parties<'a> {
         self.entry(party).address
     }
 
-    /// On which nodes a party is.
+    /// Returns the nodes of a party.
     pub(crate) fn location(&self, party: usize) -> &Location {
         &self.entry(party).location
     }
@@ -290,17 +292,17 @@ impl<'a> Parties<'a> {
         self.have_nodes
     }
 
-    /// An address of nobody.
     pub(crate) fn nowhere(&self) -> IpAddr {
         nowhere(self.family)
     }
 
-    /// What host endpoints on the way judge by, by number.
+    /// Returns the lists of host endpoints on the way, in the order of their numbers.
     pub(crate) fn all_legs(&self) -> impl ExactSizeIterator<Item = &[HostSide]> {
         self.legs.iter().map(|legs| &**legs)
     }
 
-    /// The number of what host endpoints at a party's end judge by, if the other end is workloads, or not.
+    /// Returns the number of the list of host endpoints at a party's end, if the other end is
+    /// workloads (`is_between`) or not.
     pub(crate) fn legs_of(&self, party: usize, direction: Direction, is_between: bool) -> usize {
         let Legs { between, outside } = &self.entry(party).legs;
         let legs = if is_between { between } else { outside };
@@ -313,7 +315,8 @@ impl<'a> Parties<'a> {
         &self.legs[number]
     }
 
-    /// Where packets between a party and a peer are judged in a direction; `None` if they are not.
+    /// Returns the cell in which a party sees a peer in a direction; `None` for networks, which
+    /// have no policies.
     #[expect(clippy::indexing_slicing, reason = "parties have sides among all sides")]
     pub(crate) fn cell(&self, party: usize, direction: Direction, peer: usize) -> Option<Cell> {
         let side = &self.sides(direction)[self.side_of(party, direction)?];
@@ -329,7 +332,8 @@ impl<'a> Parties<'a> {
         Cell { side: *side, rows }
     }
 
-    /// What holds of the cells in which a side sees each party. What has no rows of its own is asked about once.
+    /// Computes a value for the cell in which a side sees each party. Parties without rows of their
+    /// own share the value of the network around them.
     #[expect(clippy::indexing_slicing, reason = "parties are named by their places")]
     pub(crate) fn of_cells<T: Copy + Default>(&self, side: &Side, mut of: impl FnMut(&Cell) -> T) -> Vec<T> {
         let mut found = vec![T::default(); self.entries.len()];
@@ -347,7 +351,7 @@ impl<'a> Parties<'a> {
         found
     }
 
-    /// The parties that a side may tell from what is around them.
+    /// Returns the parties that may have other rows at a side than the network around them.
     fn with_own_rows(&self, side: &Side) -> AHashSet<usize> {
         let mut own: AHashSet<usize> = AHashSet::new();
         for (state, side, by_bucket) in [
@@ -360,7 +364,8 @@ impl<'a> Parties<'a> {
         own
     }
 
-    /// The parties that a side sees in cells of which something holds, ascending. What has no rows of its own is asked about once.
+    /// Returns the parties that a side sees in cells with some property, ascending. Parties without
+    /// separate rows share the answer of the network around them.
     pub(crate) fn where_cells(&self, side: &Side, mut holds: impl FnMut(&Cell) -> bool) -> Vec<usize> {
         let own = self.with_own_rows(side);
         let mut found: Vec<usize> = own.iter().copied().filter(|peer| holds(&self.cell_of(side, *peer))).collect();

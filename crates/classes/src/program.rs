@@ -1,4 +1,5 @@
-//! The policies of a group of endpoints as one list of clauses, with what follows if one holds.
+//! The policies of a group of endpoints as one list of clauses, each with the step to take if it
+//! holds.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::line::{Intervals, L4_END, PORTS_END};
 /// The rules of a policy or profile for one direction.
 pub(crate) type CompiledRules = Result<Arc<[CompiledRule]>, Missing>;
 
-/// Endpoints whose traffic in one direction is judged alike.
+/// Policies of endpoints whose traffic in one direction is evaluated alike.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct GroupKey {
     pub(crate) layer: Layer,
@@ -73,20 +74,20 @@ impl GroupName {
     }
 }
 
-/// What a staged policy says, with no consequences.
+/// Ruling of a staged policy, which is not enforced.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StagedRuling {
     /// The tier.
     pub tier: TierName,
     /// The policy.
     pub policy: PolicyId,
-    /// What it says.
+    /// The ruling.
     pub ruling: Ruling,
-    /// Which of its rules says so.
+    /// Place of the rule in the policy, counted from 0.
     pub index: usize,
 }
 
-/// What follows if a clause is the first that holds.
+/// Step to take if a clause is the first that holds.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// This one of the decisions is made.
@@ -228,7 +229,7 @@ impl Program {
         self.land(&passes);
     }
 
-    /// Adds a rule after which the next one is asked, whether it holds or not.
+    /// Adds a rule that never decides: evaluation continues with the next rule.
     fn log(&mut self, policy: &PolicyId, rule: &CompiledRule) {
         self.note_passing(policy, rule);
         let mut places = Vec::new();
@@ -236,7 +237,7 @@ impl Program {
         self.land(&places);
     }
 
-    /// Notes whose clauses follow.
+    /// Notes a policy rule whose clauses are added next.
     fn note_passing(&mut self, policy: &PolicyId, rule: &CompiledRule) {
         let steps = self.steps.len()..self.steps.len() + rule.clauses.len();
         self.passing.push(PassingRule { steps, policy: policy.clone(), index: rule.index });
@@ -248,14 +249,15 @@ impl Program {
         self.decisions.push((verdict, by));
     }
 
-    /// Adds clauses from which it goes on somewhere; they are noted in `places` until that is known.
+    /// Adds clauses that jump to a later clause; their places are added to `places` until the
+    /// target is known.
     fn push(&mut self, rule: &CompiledRule, places: &mut Vec<usize>) {
         places.extend(self.steps.len()..self.steps.len() + rule.clauses.len());
         self.clauses.extend(rule.clauses.iter().cloned());
         self.steps.extend(rule.clauses.iter().map(|_| Step::Jump(0)));
     }
 
-    /// Lets it go on here from these places, which [`Self::push`] has noted.
+    /// Makes the clauses at these places, from [`Self::push`], jump here.
     #[expect(clippy::indexing_slicing, clippy::unreachable, reason = "the places are of steps that go on somewhere")]
     fn land(&mut self, places: &[usize]) {
         let here = self.steps.len();

@@ -1,7 +1,8 @@
-//! What passes between all workloads and networks, and what each end says about it.
+//! Packets that pass between all workloads and networks, with the decisions of each end.
 //!
-//! Workloads and networks that nothing tells apart are one party, as in differences. What a side says about a peer is found once
-//! for each of its rows, and kept as stretches of parties about which it says the same.
+//! Workloads and networks that no rule distinguishes are one party, as in differences. The rulings
+//! of a side on a peer are computed once for each of its rows. They are kept as stretches of
+//! parties with equal rulings.
 
 use std::sync::Arc;
 
@@ -19,17 +20,18 @@ use crate::sides::{Cell, Side};
 use crate::states::States;
 use crate::traffic::{Traffic, domain};
 
-/// What one end says: about all packets, and which of them pass, by the judge's number.
+/// Rulings of one end on all packets, and the number of its line of verdicts.
 #[derive(Clone, Debug)]
 struct Opinion {
     rulings: Arc<[Ruling]>,
     passing: usize,
 }
 
-/// From each party on what a side says, until the next.
+/// Rulings of a side, each from a party on until the next entry.
 type Stretches = Box<[(u32, RulingsId)]>;
 
-/// What passes between all workloads and networks of a state, exactly. See [`Compiled::reachability`].
+/// Packets that pass between all workloads and networks of a state, exactly. See
+/// [`Compiled::reachability`].
 #[derive(Debug)]
 pub struct Reachability<'a> {
     parties: Vec<Party>,
@@ -44,10 +46,11 @@ pub struct Reachability<'a> {
 }
 
 impl Compiled<'_> {
-    /// What passes between all workloads and networks by the first addresses of a family, and what each end says about it;
-    /// of `ports` only, if there are any. Workloads without an address of the family are left out.
+    /// Returns the packets that pass between all workloads and networks by the first addresses of a
+    /// family, with the decisions of each end. Unless `ports` is empty, only packets to these ports
+    /// are covered. Workloads without an address of the family are left out.
     ///
-    /// What lacks something that its policies refer to is denied everything.
+    /// A workload whose policies refer to a missing object is denied everything.
     #[must_use]
     pub fn reachability(&self, family: Family, ports: &[(Protocol, u16)]) -> Reachability<'_> {
         let states = States { before: self, after: self };
@@ -73,7 +76,7 @@ impl Compiled<'_> {
         Reachability { parties, sides, said, opinions, judge, passing: AHashMap::new(), unrestricted }
     }
 
-    /// What leaves workloads if no policy says anything.
+    /// Returns the packets that workloads may send if no policy restricts them.
     fn unrestricted(&self, family: Family, kinds: &Intervals) -> Traffic {
         let settings = self.classes.nodes.common();
         let vxlan = point_of(Protocol::UDP.number(), L4Detail::Port(settings.vxlan_port));
@@ -101,7 +104,7 @@ impl Compiled<'_> {
     }
 }
 
-/// What all ends say, each once.
+/// Rulings of all ends, without duplicates.
 struct Opinions<'a> {
     judge: Judge<'a>,
     all: Vec<Opinion>,
@@ -142,20 +145,23 @@ impl Opinions<'_> {
 }
 
 impl Reachability<'_> {
-    /// Who is told apart: workloads first, by the first of them, and then networks.
+    /// Parties that rules distinguish: workloads in the order of their first members, then
+    /// networks.
     #[must_use]
     pub fn parties(&self) -> &[Party] {
         &self.parties
     }
 
-    /// What leaves workloads if no policy says anything: packets of tunnels do not.
+    /// Packets that workloads may send if no policy restricts them: all but packets of tunnels,
+    /// unless the settings allow these.
     #[must_use]
     pub fn unrestricted(&self) -> &Traffic {
         &self.unrestricted
     }
 
-    /// What a party says about a peer, as the source of packets (egress) or as their destination (ingress); `None` for networks,
-    /// which say nothing. The same about the same packets has the same number.
+    /// Returns the rulings of a party on packets of a peer, as the source of packets (egress) or as
+    /// their destination (ingress); `None` for networks, which have no policies. Equal rulings have
+    /// the same number.
     #[must_use]
     pub fn said(&self, party: usize, direction: Direction, peer: usize) -> Option<RulingsId> {
         let side = self.sides.get(party)?[direction]?;
@@ -165,7 +171,8 @@ impl Reachability<'_> {
         stretches.get(found).map(|(_, rulings)| *rulings)
     }
 
-    /// The one thing that a party says about all peers; `None` if it depends on the peer, or the party is networks.
+    /// Returns the rulings of a party that are the same for all peers; `None` if they depend on the
+    /// peer, or the party is networks.
     #[must_use]
     pub fn said_to_all(&self, party: usize, direction: Direction) -> Option<RulingsId> {
         let side = self.sides.get(party)?[direction]?;
@@ -175,19 +182,21 @@ impl Reachability<'_> {
         }
     }
 
-    /// What is decided, and by what. Each kind of packets is told of once.
+    /// Returns the decisions with the deciding rules. Each kind of packets is in exactly one of
+    /// them.
     #[must_use]
     pub fn rulings(&self, id: RulingsId) -> &[Ruling] {
         self.opinions.get(id.number() as usize).map_or(&[], |opinion| &opinion.rulings)
     }
 
-    /// How many different [rulings](Self::rulings) there are. They are numbered from 0.
+    /// Number of different [rulings](Self::rulings). They are numbered from 0.
     #[must_use]
     pub fn rulings_count(&self) -> usize {
         self.opinions.len()
     }
 
-    /// Packets that pass both ends, of which one may say nothing. What a workload says to itself meets neither.
+    /// Returns the packets that pass both ends, of which one may have no policies. Connections of a
+    /// workload to itself meet neither.
     pub fn passing(&mut self, egress: Option<RulingsId>, ingress: Option<RulingsId>) -> Arc<[Passing]> {
         let number = |id: RulingsId| self.opinions.get(id.number() as usize).map(|opinion| opinion.passing);
         let ends = [egress.and_then(number), ingress.and_then(number)];
@@ -195,7 +204,8 @@ impl Reachability<'_> {
         Arc::clone(self.passing.entry(ends).or_insert_with(|| judge.passing(ends).into()))
     }
 
-    /// Which packets an end lets pass, by number: two ends with one number let the same pass.
+    /// Returns a number for the packets that an end allows: two ends with the same number allow the
+    /// same packets.
     #[must_use]
     pub fn passing_number(&self, id: RulingsId) -> Option<usize> {
         self.opinions.get(id.number() as usize).map(|opinion| opinion.passing)

@@ -1,9 +1,10 @@
 //! Division of the trees of addresses among namespaces.
 //!
-//! While the networks of all policies fit, each has its own in the trees. Over the bound, the policy with the most blocks is
-//! refused, in the namespace with the most, and so on until the rest fits; policies of the platform are refused last. A list of
-//! networks and an IP set count for each namespace that has them, as if they shared no block with others. So a namespace loses
-//! nothing that takes no more than its equal share of the blocks that the platform leaves.
+//! While the networks of all policies fit, each policy has its networks in the tries. Over the
+//! bound, the policy with the most blocks is refused, in the namespace with the most, and so on
+//! until the rest fits. Policies of the platform are refused last. A list of networks and an IP set
+//! count for each namespace that has them, as if they shared no block with others. So a namespace
+//! that takes no more than its equal share of the blocks that the platform leaves loses nothing.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -15,7 +16,8 @@ use crate::addresses::trees::Place;
 /// The namespace of the platform's policies.
 const PLATFORM: &str = "";
 
-/// Networks that are in the trees for as long as a claimant that is not refused has them, or if none ever had; in no order.
+/// Networks, in no order. They are in the tries while a claimant that is not refused has them, or
+/// if no claimant ever had them.
 pub(crate) type Holding = Vec<Cidr>;
 
 /// A policy with its holdings, by number and without repetition.
@@ -114,7 +116,7 @@ impl Namespace {
         self.claimants.sort_by_cached_key(charge);
     }
 
-    /// Takes the largest claimant away.
+    /// Removes the largest claimant.
     #[expect(clippy::expect_used, reason = "users of holdings are counted by claimants")]
     fn refuse(&mut self, sizes: &[usize], claimants: &[Claimant<'_>]) -> Option<usize> {
         let number = self.claimants.pop()?;
@@ -134,7 +136,7 @@ struct Forest {
     places: Vec<Place>,
     /// Numbers of the holdings that a place is in.
     counts: Vec<usize>,
-    /// Neighbours of a place, among those that are still there.
+    /// Neighbours of a place, among the remaining ones.
     before: Vec<Option<u32>>,
     after: Vec<Option<u32>>,
     /// The places of each holding, ascending.

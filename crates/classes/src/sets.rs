@@ -28,7 +28,7 @@ enum Idle {
 pub(crate) struct Sets {
     sets: AHashMap<IpSetId, Set>,
     idle: AHashMap<IpSetId, Idle>,
-    /// Bound of the blocks that idle sets have lost since this was last asked.
+    /// Bound of the blocks that idle sets have lost since the last call of `take_shrunk`.
     shrunk: usize,
 }
 
@@ -65,7 +65,8 @@ impl Sets {
         self.sets.keys().chain(self.idle.keys())
     }
 
-    /// Bound of the blocks of trees of addresses that idle sets would take less than when this was last asked.
+    /// Returns a bound of the blocks that idle sets would take less in the tries than at the last
+    /// call.
     pub(crate) fn take_shrunk(&mut self) -> usize {
         std::mem::take(&mut self.shrunk)
     }
@@ -87,7 +88,7 @@ impl Sets {
         self.idle.insert(id.clone(), idle);
     }
 
-    /// Gives an idle set its atoms again.
+    /// Creates the atoms of an idle set again.
     pub(crate) fn set_live(&mut self, id: &IpSetId, addresses: &mut Addresses) {
         let Some(idle) = self.idle.remove(id) else { return };
         let members = match idle {
@@ -97,7 +98,7 @@ impl Sets {
         self.sets.insert(id.clone(), Set::new(&members, addresses));
     }
 
-    /// Puts a set in the place of another, if there is one. Rules have to be compiled again.
+    /// Replaces a set, or adds it. Rules with the set must be compiled again.
     pub(crate) fn replace(&mut self, set: &IpSetUpdate, addresses: &mut Addresses) {
         if let Some(idle) = self.idle.get_mut(&set.id) {
             self.shrunk += idle.nets().map(Place::depths).sum::<usize>();
@@ -108,14 +109,15 @@ impl Sets {
         self.sets.insert(set.id.clone(), Set::new(&set.members, addresses));
     }
 
-    /// Whether there was one. Rules have to be compiled again.
+    /// Removes a set. Returns whether it existed. Rules with the set must be compiled again.
     pub(crate) fn remove(&mut self, id: &IpSetId, addresses: &mut Addresses) -> bool {
         let Some(set) = self.sets.remove(id) else { return self.idle.remove(id).is_some() };
         set.atoms().for_each(|atom| addresses.remove_atom(atom));
         true
     }
 
-    /// Whether there are other ports in the set now, so that rules have to be compiled again.
+    /// Changes members. Returns whether the ports of the set changed, so that rules must be
+    /// compiled again.
     pub(crate) fn change(&mut self, delta: &IpSetDelta, addresses: &mut Addresses) -> Result<bool, UpdateError> {
         let IpSetDelta { id, added, removed } = delta;
         if let Some(idle) = self.idle.get_mut(id) {
@@ -191,7 +193,7 @@ impl Set {
         matches!((self, members), (Self::Nets(_), Members::Nets(_)) | (Self::Ports(_), Members::IpPorts(_)))
     }
 
-    /// Whether there are more ports now.
+    /// Adds members. Returns whether a port is new.
     fn add(&mut self, members: &Members, addresses: &mut Addresses) -> bool {
         let mut has_new_port = false;
         match (self, members) {
@@ -210,7 +212,7 @@ impl Set {
         has_new_port
     }
 
-    /// Whether there are fewer ports now.
+    /// Removes members. Returns whether a port is gone.
     fn remove(&mut self, members: &Members, addresses: &mut Addresses) -> bool {
         let mut has_lost_port = false;
         match (self, members) {
@@ -248,7 +250,7 @@ fn key(member: IpPortMember) -> (PortProtocol, u16) {
     (member.protocol(), member.port())
 }
 
-/// The lists of networks that rules give, each held once.
+/// The lists of networks from rules, without duplicates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NetLists {
     atoms: AHashMap<Box<[Cidr]>, (AtomId, usize)>,
@@ -273,12 +275,12 @@ impl NetLists {
     }
 
     /// Number of users of a list, at least 1.
-    #[expect(clippy::expect_used, reason = "lists are released together with what has them")]
+    #[expect(clippy::expect_used, reason = "lists are released together with their users")]
     pub(crate) fn users(&self, list: &NetList) -> usize {
         self.atoms.get(&list.nets).expect("a list in use is held").1
     }
 
-    #[expect(clippy::expect_used, reason = "lists are released together with what has them")]
+    #[expect(clippy::expect_used, reason = "lists are released together with their users")]
     pub(crate) fn release(&mut self, list: &NetList, addresses: &mut Addresses) {
         let (atom, users) = self.atoms.get_mut(&list.nets).expect("a list in use is held");
         *users -= 1;

@@ -75,7 +75,7 @@ impl Own {
         }
     }
 
-    /// The table of the group; `None` without a group, and if the group lacks something.
+    /// Returns the table of the group; `None` without a group, and if the group has no table.
     pub(crate) fn table<'a>(self, state: &'a Compiled<'_>) -> Option<&'a Table> {
         match self {
             Self::Inactive | Self::Absent => None,

@@ -1,6 +1,6 @@
 //! Two states that are compared.
 
-/// Something that is the same before and after a change.
+/// A value before and after a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct States<T> {
     pub(crate) before: T,

@@ -1,4 +1,5 @@
-//! The table of a group: rows of address classes × columns of ports, and what becomes of a packet in each cell.
+//! The table of a group: rows of address classes × columns of ports, with the outcome of a packet
+//! in each cell.
 
 use ahash::{AHashMap, AHashSet};
 use smallvec::SmallVec;
@@ -15,19 +16,21 @@ use crate::inhabited::Inhabited;
 use crate::line::{L4_END, PORTS_END, l4_kinds, source_port_kinds};
 use crate::program::{PassingRule, Program, StagedRuling, Step};
 
-/// With more cells than this, none are kept: what they would say is found from the clauses of rows and columns.
+/// Maximum number of cells that a table keeps. Above it none are kept, and outcomes are computed
+/// from the clauses of rows and columns.
 const MAX_CELLS: usize = 1 << 15;
-/// With more words of clauses and staged rulings in all cells together than this, none are kept.
+/// Maximum number of words of clauses and of staged rulings in all cells together. Above it no
+/// cells are kept.
 const MAX_FILL: usize = 1 << 24;
 
-/// What becomes of a packet.
+/// Decision about a packet, and noted staged rulings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Outcome {
     decision: usize,
     staged: SmallVec<[usize; 2]>,
 }
 
-/// Everything that a group says.
+/// Compiled policies of a group.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     steps: Vec<Step>,
@@ -49,7 +52,7 @@ pub(crate) struct Table {
     meter: Meter,
 }
 
-/// What packets meet in a table.
+/// Decisions and rules of a table that apply to some packet.
 #[derive(Debug, Default)]
 pub(crate) struct Met<'a> {
     pub(crate) decided: Vec<&'a DecidedBy>,
@@ -57,7 +60,7 @@ pub(crate) struct Met<'a> {
     pub(crate) passing: Vec<&'a PassingRule>,
 }
 
-/// Where a packet is in a table, but for its columns.
+/// Rows and points of a packet in a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
     pub(crate) own: Row,
@@ -106,17 +109,17 @@ impl Table {
         self.meter.set_limit(limit);
     }
 
-    /// The atoms that tell classes apart here.
+    /// The atoms that clauses ask for at either end.
     pub(crate) fn atoms(&self) -> impl Iterator<Item = AtomId> + '_ {
         self.peer.atoms().chain(self.own.atoms())
     }
 
-    /// Takes a bucket on without filling cells in.
+    /// Adds a bucket without filling in cells.
     pub(crate) fn add_row(&mut self, bucket: &BucketAtoms<'_>) {
         self.add_to_axes(bucket);
     }
 
-    /// Takes a bucket on at both ends. The rows that are new with it, of the peer and of this end.
+    /// Adds a bucket at both ends. Returns the new rows, of the peer and of the group's own end.
     fn add_to_axes(&mut self, bucket: &BucketAtoms<'_>) -> [Option<Row>; 2] {
         let words = self.words();
         let meter = &mut self.meter;
@@ -130,7 +133,7 @@ impl Table {
         })
     }
 
-    /// Words of a set of clauses.
+    /// Returns the number of words of a set of clauses.
     fn words(&self) -> usize {
         self.steps.len().div_ceil(64)
     }
@@ -140,7 +143,7 @@ impl Table {
         cells <= MAX_CELLS && cells.saturating_mul(self.words() + self.staged.len()) <= MAX_FILL
     }
 
-    /// Fills all cells in, if there are not too many.
+    /// Fills in all cells, unless there are too many.
     pub(crate) fn fill(&mut self) {
         self.has_cells = self.keeps_cells();
         if !self.has_cells {
@@ -154,7 +157,7 @@ impl Table {
         }
     }
 
-    /// How many cells there are, kept or not.
+    /// Number of cells, kept or not.
     pub(crate) fn cell_count(&self) -> usize {
         [self.own.row_count(), self.peer.row_count(), self.l4.len(), self.source_ports.len()]
             .into_iter()
@@ -165,7 +168,7 @@ impl Table {
         self.has_cells
     }
 
-    /// Takes a new bucket on, and fills in the cells that are new with it. Whether a row is new.
+    /// Adds a new bucket, and fills in its new cells. Returns whether a row is new.
     pub(crate) fn add(&mut self, bucket: &BucketAtoms<'_>) -> bool {
         let [peer, own] = self.add_to_axes(bucket);
         let has_new_row = peer.is_some() || own.is_some();
@@ -189,12 +192,12 @@ impl Table {
         true
     }
 
-    /// The buckets that have rows of their own, in no order; some twice.
+    /// The buckets with separate rows, in no order; some twice.
     pub(crate) fn buckets(&self) -> impl Iterator<Item = BucketId> + '_ {
         self.peer.buckets().chain(self.own.buckets()).map(|(bucket, _)| bucket)
     }
 
-    /// Lets a bucket go, with the cells that only it had. Whether a row goes.
+    /// Removes a bucket, with its cells that no other bucket has. Returns whether a row is removed.
     pub(crate) fn remove(&mut self, bucket: BucketId) -> bool {
         let words = self.words();
         let meter = &mut self.meter;
@@ -252,7 +255,6 @@ impl Table {
         }
     }
 
-    /// What becomes of a packet.
     fn outcome(&self, point: &Point) -> Option<Outcome> {
         self.outcome_at(point.own, point.peer, self.l4.of(point.l4), self.source_ports.of(point.source_port))
     }
@@ -268,7 +270,7 @@ impl Table {
         walk(&self.steps, |from| first_common(sets, from))
     }
 
-    /// What is decided about a packet, and by what.
+    /// Returns the decision about a packet and the deciding rule.
     pub(crate) fn decision(&self, point: &Point) -> Option<&(Verdict, DecidedBy)> {
         self.decisions.get(self.outcome(point)?.decision)
     }
@@ -284,8 +286,8 @@ impl Table {
         self.decisions.get(self.outcome_at(own, peer, l4, source_port)?.decision)
     }
 
-    /// What is decided where two rows meet, by place in [`Self::decisions`], if cells are kept: by source port, then by L4
-    /// class.
+    /// Returns the decisions where two rows meet, as places in [`Self::decisions`], if cells are
+    /// kept: by source port, then by L4 class.
     #[expect(clippy::indexing_slicing, reason = "lines are of outcomes that are known")]
     pub(crate) fn kept_line(&self, own: Row, peer: Row) -> Option<impl Iterator<Item = usize> + '_> {
         let line = self.lines.get(*self.cells.get(&(own, peer))?);
@@ -307,17 +309,18 @@ impl Table {
         &self.decisions
     }
 
-    /// What staged policies that come before the decision say.
-    #[expect(clippy::indexing_slicing, reason = "steps note what their program has staged")]
+    /// Returns the rulings of staged policies that precede the decision.
+    #[expect(clippy::indexing_slicing, reason = "steps note staged rulings of their program")]
     pub(crate) fn staged(&self, point: &Point) -> Vec<StagedRuling> {
         let noted = self.outcome(point).into_iter().flat_map(|outcome| outcome.staged);
         noted.map(|noted| self.staged[noted].clone()).collect()
     }
 
-    /// What some packet meets. If cells are not kept, all that its clauses could lead to.
+    /// Returns the decisions and rules that apply to some packet. If cells are not kept, returns
+    /// all that the clauses could lead to.
     #[expect(
         clippy::indexing_slicing,
-        reason = "marks are places of steps, which decide and note what their program has"
+        reason = "marks are places of steps, which refer to decisions and staged rulings of their program"
     )]
     pub(crate) fn met(&self, addresses: &Addresses, inhabited: &Inhabited) -> Met<'_> {
         let mut steps = Bits::new(self.steps.len());
@@ -385,7 +388,7 @@ impl Table {
     }
 }
 
-/// For each column, of which kinds there are packets in it: without ports, and with ports.
+/// Reports for each column whether it has packets without ports, and packets with ports.
 #[expect(clippy::indexing_slicing, reason = "stretches are of columns")]
 fn kinds(columns: &Columns, end: u32, kinds_of: impl Fn(u32, u32) -> [bool; 2]) -> Vec<[bool; 2]> {
     let mut kinds = vec![[false; 2]; columns.len()];
@@ -397,13 +400,13 @@ fn kinds(columns: &Columns, end: u32, kinds_of: impl Fn(u32, u32) -> [bool; 2]) 
     kinds
 }
 
-/// Goes through the clauses that hold, in order, until one decides; `None` if none does. The last clause of each program holds for
-/// all packets, and decides.
+/// Evaluates the clauses that hold, in order, until one decides; `None` if none does. The last
+/// clause of each program holds for all packets, and decides.
 fn walk(steps: &[Step], mut next: impl FnMut(usize) -> Option<usize>) -> Option<Outcome> {
     let mut staged = SmallVec::new();
     let mut from = 0;
     loop {
-        // Targets are behind where they are named, so that this ends.
+        // Jump targets come behind the jump, so the loop ends.
         from = match steps.get(next(from)?)? {
             Step::Decide(decision) => return Some(Outcome { decision: *decision, staged }),
             Step::Jump(target) => *target,

@@ -1,4 +1,4 @@
-//! Kinds of packets as sets, to be read by people.
+//! Kinds of packets as readable sets.
 
 use std::fmt;
 
@@ -16,13 +16,13 @@ const ICMPV6: u8 = 58;
 /// A set of kinds of packets of one family: by protocol, and by destination port or ICMP message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Traffic {
-    /// Ascending; those of which nothing is in the set are left out.
+    /// Ascending; protocols without packets in the set are left out.
     protocols: Vec<(u8, Details)>,
-    /// The same for what is not in the set.
+    /// The same for packets that are not in the set.
     missing: Vec<(u8, Details)>,
 }
 
-/// Which packets of a protocol are in a set.
+/// Packets of one protocol in a set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(clippy::exhaustive_enums, reason = "packets have nothing else that policy sees")]
 pub enum Details {
@@ -46,12 +46,12 @@ impl Details {
     }
 }
 
-/// Whether something is in both lists of stretches, of which both ends are included.
+/// Reports whether two lists of inclusive ranges overlap.
 fn overlap<T: Ord>(ours: &[(T, T)], theirs: &[(T, T)]) -> bool {
     ours.iter().any(|(first, last)| theirs.iter().any(|(start, end)| first <= end && start <= last))
 }
 
-/// What a protocol's packets are told apart by.
+/// Fields that distinguish packets of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Ports,
@@ -76,7 +76,7 @@ fn protocols(family: Family) -> impl Iterator<Item = u8> {
     (0..=u8::MAX).filter(move |protocol| *protocol != foreign)
 }
 
-/// The points of a protocol that stand for packets that there are.
+/// Returns the points of a protocol that stand for possible packets.
 fn points(protocol: u8) -> (u32, u32) {
     match kind(protocol) {
         Kind::Ports => (point_of(protocol, L4Detail::Port(0)), point_of(protocol, L4Detail::Port(u16::MAX)) + 1),
@@ -127,7 +127,8 @@ impl Traffic {
         self.missing.is_empty()
     }
 
-    /// Whether packets of a protocol are in the set. Those that lack what their protocol has are in no set.
+    /// Reports whether packets of a protocol are in the set. Packets without the port or ICMP
+    /// message of their protocol are in no set.
     #[must_use]
     pub fn contains(&self, protocol: u8, detail: L4Detail) -> bool {
         let details = self.protocols().find(|(of, _)| *of == protocol).map(|(_, details)| details);

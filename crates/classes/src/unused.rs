@@ -1,4 +1,4 @@
-//! Rules that come to nothing.
+//! Rules without effect.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -16,13 +16,14 @@ use crate::program::GroupKey;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Unused {
-    /// What it asks for contradicts itself or cannot be enforced, so that no packet matches it.
+    /// Its conditions contradict each other or cannot be enforced, so that no packet matches it.
     NeverMatches,
-    /// Other rules decide before it about all packets that match it, or no address that there is matches it.
+    /// Other rules decide before it about all packets that match it, or no address matches it.
     NeverDecides,
 }
 
-/// A rule of a policy that decides nothing, passes nothing on and logs nothing. It may when endpoints or IP sets change.
+/// A policy rule that decides nothing, passes nothing on and logs nothing. That may change with
+/// endpoints or IP sets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct UnusedRule {
@@ -36,18 +37,19 @@ pub struct UnusedRule {
     pub why: Unused,
 }
 
-/// What policies say in vain.
+/// Rules and policies without effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UnusedPolicies {
-    /// The rules that come to nothing, in order.
+    /// The rules without effect, in order.
     pub rules: Vec<UnusedRule>,
-    /// The policies that govern endpoints and have rules, all of which come to nothing, and without which no tier would lose the
-    /// denial at its end: no packet fares otherwise without them.
+    /// The policies that govern endpoints and have rules, none of them with an effect, and without
+    /// which no tier would lose the denial at its end. Without these policies, all verdicts stay
+    /// the same.
     pub policies: BTreeSet<PolicyId>,
 }
 
-/// What packets meet.
+/// Rules and policies that apply to some packet.
 #[derive(Default)]
 struct Used<'a> {
     rules: AHashSet<(&'a PolicyId, Direction, usize)>,
@@ -56,19 +58,20 @@ struct Used<'a> {
 }
 
 impl Compiled<'_> {
-    /// The rules of policies that govern endpoints and come to nothing for any packet at any of these, in order: see
-    /// [`Self::unused`].
+    /// Returns the rules of policies that govern endpoints and have no effect on any packet at any
+    /// of these, in order: see [`Self::unused`].
     #[must_use]
     pub fn unused_rules(&self) -> Vec<UnusedRule> {
         self.unused().rules
     }
 
-    /// What policies that govern endpoints say in vain: no packet that gets as far as a rule matches it, be it to decide, to pass
-    /// or to log. Rules are left out of groups whose tables are too large to be kept. Failsafe ports, and what holds for all
-    /// workloads before their policies, are not considered.
+    /// Returns the rules without effect of policies that govern endpoints: no packet that reaches
+    /// such a rule matches it, be it to decide, to pass or to log. In groups whose tables are too
+    /// large to be kept, all rules that can match count as used. Failsafe ports, and the checks on
+    /// all workloads before their policies, are not considered.
     #[must_use]
     pub fn unused(&self) -> UnusedPolicies {
-        // Tables do not tell of rules that only log, so that these are compiled for once.
+        // Tables leave out rules that only log. So these are compiled here once, in a copy.
         let mut classes = Cow::Borrowed(self.classes);
         if classes.owners.has_logs() {
             let classes = classes.to_mut();
@@ -124,7 +127,7 @@ impl Classes {
     }
 }
 
-/// The policy of a tier, if there is only one that is enforced.
+/// Returns the only enforced policy of a tier; `None` if it has several.
 fn only_policy<'a>(key: &'a GroupKey, tier: &TierName) -> Option<&'a PolicyId> {
     let tier = key.tiers.iter().find(|other| other.name == *tier)?;
     let mut enforced = tier.policies.iter().filter(|policy| !policy.kind.is_staged());

@@ -1,4 +1,4 @@
-//! Tables to read, as whoever puts them into a kernel needs them.
+//! Read access to tables, for programs that write them to a kernel.
 
 use tortie_evaluate::{DecidedBy, Verdict};
 use tortie_model::Family;
@@ -11,10 +11,11 @@ use crate::lines::Lines;
 use crate::table::Table;
 use crate::traffic::Traffic;
 
-/// The table of a group. A packet has a row by the address class of its peer, one by that of the group's own end, and a column
-/// by its L4 class and one by its source port; these four tell what is decided.
+/// The table of a group. A packet has two rows, by the address class of its peer and by that of the
+/// group's own end, and two columns, by its L4 class and by its source port. These four determine
+/// the decision.
 ///
-/// Rows and columns that no rule of the group tells apart are one.
+/// Rows or columns that no rule of the group distinguishes are one.
 #[derive(Clone, Copy, Debug)]
 pub struct TableView<'a> {
     classes: &'a Classes,
@@ -43,25 +44,29 @@ impl<'a> TableView<'a> {
         axis.row_with(addresses.family_of(class), addresses.atoms_of(class))
     }
 
-    /// The row at the peer's end of the addresses of a family that no rule of the group tells apart.
+    /// Returns the row at the peer's end of addresses of a family in no atom that the group asks
+    /// for.
     #[must_use]
     pub fn peer_rest(&self, family: Family) -> Row {
         self.table.peer().plain(family)
     }
 
-    /// The row at the group's own end of the addresses of a family that no rule of the group tells apart.
+    /// Returns the row at the group's own end of addresses of a family in no atom that the group
+    /// asks for.
     #[must_use]
     pub fn own_rest(&self, family: Family) -> Row {
         self.table.own().plain(family)
     }
 
-    /// The classes that have another row at the peer's end than [`Self::peer_rest`], and some that have not, in no order.
+    /// Returns classes and their rows at the peer's end, in no order: all classes whose row differs
+    /// from [`Self::peer_rest`], and some others.
     #[must_use]
     pub fn peer_classes(&self) -> Vec<(ClassId, Row)> {
         self.classes_of(self.table.peer())
     }
 
-    /// The classes that have another row at the group's own end than [`Self::own_rest`], and some that have not, in no order.
+    /// Returns classes and their rows at the group's own end, in no order: all classes whose row
+    /// differs from [`Self::own_rest`], and some others.
     #[must_use]
     pub fn own_classes(&self) -> Vec<(ClassId, Row)> {
         self.classes_of(self.table.own())
@@ -74,7 +79,8 @@ impl<'a> TableView<'a> {
         classes
     }
 
-    /// The rows of the peer's end, in an order that follows from what is in force, and not from how it came about.
+    /// Returns the rows of the peer's end, in an order that depends only on the current policies,
+    /// not on their history.
     pub fn peer_rows(&self) -> impl Iterator<Item = Row> + use<'a> {
         in_order(self.table.peer())
     }
@@ -98,14 +104,15 @@ impl<'a> TableView<'a> {
         start.map_or(0, |start| self.table.source_ports().of(start))
     }
 
-    /// Where each stretch of one column begins, in order: with this protocol and detail, and on to the next one.
+    /// Returns the start of each stretch of one column, in order, as protocol and detail. A stretch
+    /// ends at the next one.
     pub fn l4_stretches(&self) -> impl Iterator<Item = (u8, L4Detail, usize)> + use<'a> {
         stretches(self.table.l4().stretches())
     }
 
     /// The packets of a family that have a column of [`Self::l4_stretches`].
     ///
-    /// What packets of TCP would be that have no port is left out, and so on.
+    /// Impossible packets are left out, such as TCP without ports.
     #[must_use]
     pub fn traffic(&self, column: usize, family: Family) -> Traffic {
         let starts = || self.table.l4().stretches();
@@ -119,43 +126,43 @@ impl<'a> TableView<'a> {
         source_port_stretches(self.table.source_ports().stretches())
     }
 
-    /// How many columns there are for protocols, destination ports and ICMP messages.
+    /// Number of columns for protocols, destination ports and ICMP messages.
     #[must_use]
     pub fn l4_columns(&self) -> usize {
         self.table.l4().len()
     }
 
-    /// How many columns there are for source ports; one unless a rule asks for them.
+    /// Number of columns for source ports; 1 unless a rule asks for them.
     #[must_use]
     pub fn source_port_columns(&self) -> usize {
         self.table.source_ports().len()
     }
 
-    /// How many cells the table has.
+    /// Number of cells of the table, kept or not.
     #[must_use]
     pub fn cell_count(&self) -> usize {
         self.table.cell_count()
     }
 
-    /// Whether the cells are kept. There may be too many; they are worked out when they are asked for then.
+    /// Whether the cells are kept. Too many are computed on demand instead.
     #[must_use]
     pub fn has_cells(&self) -> bool {
         self.table.has_cells()
     }
 
-    /// All cells, to be read where rows meet.
+    /// Returns the lines of cells where rows meet.
     #[must_use]
     pub fn lines(&self) -> Lines<'a> {
         Lines::new(self.table)
     }
 
-    /// What can be decided, and by what.
+    /// Possible decisions, with the deciding rule of each.
     #[must_use]
     pub fn decisions(&self) -> &'a [(Verdict, DecidedBy)] {
         self.table.decisions()
     }
 
-    /// What is decided in a cell, and by what; `None` if there is no such cell.
+    /// Returns the decision in a cell and the deciding rule; `None` if there is no such cell.
     #[must_use]
     pub fn cell(&self, own: Row, peer: Row, l4: usize, source_port: usize) -> Option<(Verdict, &'a DecidedBy)> {
         let (verdict, by) = self.table.decision_at(own, peer, l4, source_port)?;
@@ -163,7 +170,7 @@ impl<'a> TableView<'a> {
     }
 }
 
-/// By the clauses that they stand for.
+/// Sorts rows by their clauses.
 fn in_order(axis: &Axis) -> impl Iterator<Item = Row> + use<> {
     let mut rows: Vec<Row> = axis.rows().collect();
     rows.sort_unstable_by(|left, right| axis.words(*left).cmp(axis.words(*right)));

@@ -77,7 +77,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The state of a node, and the messages that lead to it.
+/// The state of a node, and the messages that produce it.
 #[derive(Default)]
 struct Model {
     policies: BTreeMap<u8, PolicyOf>,
@@ -171,7 +171,7 @@ fn why(compiled: &Compiled<'_>, number: u8) -> Option<Missing> {
     compiled.table(compiled.workload_group(&workload_id(number), INGRESS).unwrap()).unwrap().err()
 }
 
-/// Blocks of the trees of what has a class.
+/// Number of blocks of the tries of all addresses that have a class.
 fn blocks(compiled: &Compiled<'_>) -> usize {
     let mut beginnings = BTreeSet::new();
     for (net, _) in compiled.prefixes() {
@@ -210,7 +210,7 @@ fn run(limit: usize, steps: &[Vec<Step>]) -> Result<(), TestCaseError> {
             }
         }
     }
-    // Nothing stays behind.
+    // No state is left.
     let gone = (0..POLICIES).flat_map(|number| model.step(&Step::Policy(number, None)));
     let sets = (0..SETS).map(|set| DesiredUpdate::IpSetRemove(set_id(set)));
     gone.chain(sets).collect::<Vec<_>>().iter().for_each(|update| classes.apply(update).unwrap());
@@ -252,7 +252,7 @@ fn a_namespace_of_many_networks_is_refused_alone_until_it_has_fewer() {
     let error = why(&compiled, 1).unwrap().to_string();
     assert_eq!(error, "its networks exceed the budget of 30 blocks for addresses; policy: NetworkPolicy/dev/p1");
     assert_eq!(verdict(&compiled, 2, net(3), 80), Verdict::Allow);
-    // A change of others is in force; what `dev` adds while it is refused counts later.
+    // Changes of other policies are in force. Additions to `dev` while it is refused count later.
     assert_eq!(tell(&mut classes, &mut model, Step::Policy(3, Some((few, none.clone())))), [1].into());
     assert_eq!(tell(&mut classes, &mut model, Step::Change(0, [7].into(), none.clone())), [1].into());
     assert_eq!(tell(&mut classes, &mut model, Step::Change(0, none.clone(), many)), none);

@@ -1,4 +1,5 @@
-//! A group whose table is over budget denies everything and names its policies; other groups are built as ever.
+//! A group whose table is over budget denies everything and names its policies; other groups are
+//! built as usual.
 #![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
 
 use std::net::Ipv4Addr;
@@ -23,7 +24,7 @@ fn source(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x0b00_0000 + number)
 }
 
-/// Rules that each allow an address and a port of their own.
+/// Rules that each allow a different address and port.
 fn distinct(count: u32) -> Vec<Rule> {
     let one = |number: u32| {
         let mut rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
@@ -99,7 +100,7 @@ fn one_namespace_of_many_rules_is_refused_before_its_cost_is_spent() {
     assert!(why.to_string().contains("67108864 bytes; policies with the most rules: "), "{why}");
     is_right(&compiled, "calm", 5);
     assert!(classes.table_bytes() < 100_000, "{}", classes.table_bytes());
-    // A change of policy has the group built again.
+    // A change of policy rebuilds the group.
     tell(&mut classes, (0..4).map(|n| policy(&format!("r{n}"), distinct(5))));
     let compiled = classes.flush();
     assert_eq!(refusal(&compiled, "loud"), None);
@@ -121,7 +122,7 @@ fn many_large_groups_leave_room_for_each_small_one() {
     assert!((1..20).contains(&refused), "{refused}");
     is_right(&compiled, "calm", 5);
     assert!(classes.table_bytes() <= budget.node);
-    // Room that others leave is used.
+    // Free room is used.
     tell(&mut classes, names.iter().take(15).map(|name| DesiredUpdate::WorkloadEndpointRemove(workload_id(name))));
     classes.flush();
     let compiled = classes.flush();
@@ -164,7 +165,7 @@ fn the_namespace_with_the_most_bytes_gives_up_its_largest_group() {
             matches!(refusal(&compiled, "dev/a"), Some(Missing::TableBudget { limit, .. }) if limit == budget.node)
         );
         is_right(&compiled, "shop/d", 810);
-        // What ends gives its room to the group that waits.
+        // A removed group makes room for the group that waits.
         tell(&mut classes, [DesiredUpdate::WorkloadEndpointRemove(workload_id("dev/c"))]);
         assert_eq!(refused(&classes.flush(), &["dev/a", "dev/b", "shop/d", "shop/e"]), [""; 0]);
         // A smaller bound refuses again.
@@ -228,7 +229,7 @@ fn a_table_that_grows_with_its_addresses_is_given_up_at_the_bound() {
     tell(&mut classes, [DesiredUpdate::Policy(policy_id("sets"), asks.into()), workload("grows", &["sets"])]);
     tell(&mut classes, [policy("small", distinct(5)), workload("calm", &["small"])]);
     assert_eq!(refusal(&classes.flush(), "grows"), None);
-    // Each address is in other sets than the one before, so that each has a row.
+    // Each address is in different sets than the one before, so each has a row.
     for address in 0..4096 {
         for number in (0..12).filter(|number| address >> number & 1 == 1) {
             let id = format!("s:{number}").as_str().into();
@@ -281,7 +282,7 @@ fn classes_of_addresses_do_not_inherit_without_bound() {
     let compiled = classes.flush();
     assert_eq!(refusal(&compiled, "loud"), None);
     assert_eq!(verdict(&compiled, "loud", 1, 1), Verdict::Allow);
-    // Room that others leave is used.
+    // Free room is used.
     tell(
         &mut classes,
         [policy("loud", wide(0, 1_300)), policy("shop/other", wide(5_000, 700)), workload("other", &["shop/other"])],
@@ -335,7 +336,7 @@ fn networks_of_sets_are_inherited_within_the_same_bound() {
     assert_eq!(verdict(&compiled, "quiet", 1_601, 1), Verdict::Allow);
     is_right(&compiled, "calm", 5);
     assert!(compiled.prefix_count() < 30);
-    // A set that only the refused policy has goes on changing.
+    // A set that only the refused policy has keeps changing.
     tell(&mut classes, [change(7, vec![Cidr::host(source(5_000).into())], Vec::new())]);
     assert!(refusal(&classes.flush(), "loud").is_some());
     tell(&mut classes, (0..1_600).map(|set| change(set, Vec::new(), vec![wide()])));

@@ -1,5 +1,5 @@
 //! L4 classes as they are listed.
-#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+#![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn the_last_port_is_a_stretch_of_its_own() {
     let listed: Vec<_> = compiled.l4_classes().collect();
     let at = listed.iter().position(|(protocol, detail, _)| (*protocol, *detail) == (6, L4Detail::Port(u16::MAX)));
     let at = at.expect("it is told apart");
-    // Behind it nothing is before the next protocol, and nothing is listed twice.
+    // Behind it there is no stretch before the next protocol, and no stretch is listed twice.
     assert_eq!(listed.get(at + 1).map(|(protocol, detail, _)| (*protocol, *detail)), Some((7, L4Detail::Other)));
     assert!(listed.windows(2).all(|pair| (pair[0].0, pair[0].1) < (pair[1].0, pair[1].1)), "{listed:?}");
     assert_ne!(listed[at].2, listed[at + 1].2);

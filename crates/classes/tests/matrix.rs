@@ -1,5 +1,5 @@
-//! What a matrix says besides what policies say.
-#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+//! Matrices with inactive workloads, workloads without profile or address, and packets of tunnels.
+#![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
 
 use tortie_classes::{Classes, Question};
 use tortie_evaluate::Settings;
@@ -23,7 +23,7 @@ fn workload(name: &str, number: u8, state: AdminState, profile: &str) -> Desired
     DesiredUpdate::WorkloadEndpoint(pod(name), state)
 }
 
-/// Two pods that nothing tells apart, one that is not active, and one whose profile is not there; all else is open.
+/// Two pods that no rule distinguishes, an inactive one, and one whose profile is missing; all else is open.
 fn classes() -> Classes {
     let all = || Rules::new([Rule::new(RuleAction::Allow)].into(), [RuleSets::default()].into()).unwrap();
     let mut classes = Classes::new(Settings::default());

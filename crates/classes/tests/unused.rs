@@ -1,5 +1,5 @@
-//! Rules that decide nothing, and hosts without an endpoint.
-#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+//! Rules without effect, and host endpoints that exist in one state only.
+#![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
 
 use std::sync::Arc;
 
@@ -152,7 +152,7 @@ fn a_policy_that_is_shadowed_comes_to_nothing_unless_it_ends_a_tier() {
     assert_eq!(with(vec![tier("a", &[other.clone(), policy_id()], None)]), [policy_id()]);
     let pass = Some(tortie_model::TierDefaultAction::Pass);
     let two = |end| vec![tier("a", std::slice::from_ref(&other), pass), tier("b", &[policy_id()], end)];
-    // What it does not allow is denied, since it is there.
+    // The policy makes its tier deny all other packets.
     assert_eq!(with(two(None)), []);
     assert_eq!(with(two(pass)), [policy_id()]);
 }

@@ -2,7 +2,7 @@
 
 const HEADER_LEN: usize = 4;
 const NESTED: u16 = 0x8000;
-/// What of a kind is flags.
+/// Mask of an attribute's kind, without its flags.
 const KIND_MASK: u16 = 0x3fff;
 
 /// Appends attributes to bytes.
@@ -82,8 +82,8 @@ pub(crate) struct Attribute<'a> {
 }
 
 impl<'a> Attribute<'a> {
-    /// The bytes before the first zero; `None` if they are no text, as names that other processes
-    /// give may be.
+    /// Returns the bytes before the first zero; `None` if they are not valid text. Names from other
+    /// processes may not be.
     pub(crate) fn text(self) -> Option<&'a str> {
         let len = self.value.iter().position(|byte| *byte == 0).unwrap_or(self.value.len());
         std::str::from_utf8(self.value.split_at(len).0).ok()

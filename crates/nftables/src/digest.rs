@@ -1,4 +1,4 @@
-//! A short form of what a rule does and says, to compare it by.
+//! Digest of a rule's program and comment, for comparison.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 

@@ -1,7 +1,8 @@
-//! What the kernel runs for a rule: expressions that load, compare, look up and decide (`net/netfilter/nf_tables_api.c`).
+//! The kernel's program of a rule: expressions that load, compare, look up and decide
+//! (`net/netfilter/nf_tables_api.c`).
 //!
-//! A rule is compiled to what `nft` would make of its text, so that rules can be compared with what the kernel has, whoever
-//! wrote them, and not by their comments alone.
+//! A rule is compiled to the expressions that `nft` would make of its text. So rules can be
+//! compared with the kernel's, whichever program wrote them, and not by their comments alone.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ pub use decode::Counted;
 pub(crate) use decode::{counted, expressions as decode, verdict};
 pub(crate) use encode::{ANONYMOUS_SET, expressions as encode, write_verdict};
 
-/// Bytes in the order in which registers hold them.
+/// Bytes in register order.
 pub type Bytes = SmallVec<[u8; 16]>;
 
 /// A part of a packet or of the kernel's data, in a register's numbering of the kernel: 1 to 4 have 16 bytes, those from 8
@@ -26,40 +27,40 @@ pub type Bytes = SmallVec<[u8; 16]>;
 pub struct Register(pub u32);
 
 impl Register {
-    /// The first of 16 bytes, which everything that needs no others uses.
+    /// The first register of 16 bytes, the default.
     pub const FIRST: Self = Self(1);
     /// The second.
     pub const SECOND: Self = Self(2);
-    /// Where the verdict goes.
+    /// Register of the verdict.
     pub const VERDICT: Self = Self(0);
 
-    /// The register of 4 bytes that begins `offset` bytes behind the beginning of all.
+    /// Returns the register of 4 bytes at an offset from the start of all registers.
     #[must_use]
     pub const fn at(offset: u32) -> Self {
         const SMALL: u32 = 8;
-        // The kernel says it by the larger ones where it can.
+        // Where possible, the kernel uses the numbers of the larger ones.
         if offset.is_multiple_of(16) { Self(offset / 16 + 1) } else { Self(SMALL + offset / 4) }
     }
 }
 
-/// What a chain does with a packet.
+/// Verdict on a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// Through this chain, and all that called it.
+    /// Ends this chain, and all that called it.
     Accept,
-    /// Gone.
+    /// Drops the packet.
     Drop,
-    /// On with the next rule.
+    /// Continues with the next rule.
     Continue,
-    /// On in the calling chain.
+    /// Continues in the calling chain.
     Return,
-    /// Into another chain and back.
+    /// Continues in another chain, which may return.
     Jump(Arc<str>),
-    /// Into another chain.
+    /// Continues in another chain, without return.
     Goto(Arc<str>),
 }
 
-/// How values are compared.
+/// Comparison of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names say it all")]
 pub enum Comparison {
@@ -71,7 +72,7 @@ pub enum Comparison {
     GreaterOrEqual,
 }
 
-/// What is known of a packet besides its bytes.
+/// Metadata of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names say it all")]
 pub enum Meta {
@@ -81,7 +82,7 @@ pub enum Meta {
     L4Protocol,
 }
 
-/// What connection tracking knows of a packet's connection.
+/// Fields of a packet's conntrack entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names say it all")]
 pub enum Conntrack {
@@ -90,7 +91,7 @@ pub enum Conntrack {
     Mark,
 }
 
-/// From where bytes of a packet are counted.
+/// Base of an offset into a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names say it all")]
 pub enum Header {
@@ -98,16 +99,16 @@ pub enum Header {
     Transport,
 }
 
-/// What the routing tables are asked.
+/// Result of a lookup in the routing tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FibResult {
-    /// The index of the interface to which a route leads.
+    /// The index of the interface of a route.
     OutInterface,
     /// The type of an address.
     AddressType,
 }
 
-/// What is looked up in.
+/// Set or map of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SetReference {
     /// A set or map with a name.
@@ -118,13 +119,13 @@ pub enum SetReference {
 
 /// One step of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the fields are what the names say")]
+#[expect(missing_docs, reason = "the names describe the fields")]
 pub enum Expression {
-    /// Loads what is known of the packet.
+    /// Loads metadata of the packet.
     Meta { key: Meta, to: Register },
     /// Sets the packet's mark.
     SetMark { from: Register },
-    /// Loads what connection tracking knows.
+    /// Loads a field of the conntrack entry.
     Conntrack { key: Conntrack, to: Register },
     /// Sets the connection's mark.
     SetConnectionMark { from: Register },
@@ -132,29 +133,29 @@ pub enum Expression {
     Payload { header: Header, offset: u32, len: u32, to: Register },
     /// Writes bytes of the packet, and corrects the checksum of an IPv4 header.
     SetPayload { header: Header, offset: u32, len: u32, from: Register, checksum: Option<u32> },
-    /// Goes on with the next rule unless the register compares so.
+    /// Ends the rule unless the comparison is true.
     Compare { register: Register, comparison: Comparison, value: Bytes },
-    /// Goes on with the next rule unless the register is outside of a range.
+    /// Ends the rule unless the register is outside of a range.
     OutOfRange { register: Register, first: Bytes, last: Bytes },
     /// Masks a register and flips bits of it.
     Bitwise { register: Register, mask: Bytes, xor: Bytes },
-    /// Goes on with the next rule unless the set has (or, inverted, does not have) the register's value.
+    /// Ends the rule unless the set has (or, inverted, does not have) the register's value.
     Lookup { set: SetReference, register: Register, inverted: bool },
-    /// Gives the verdict of a map; goes on behind this if it has none.
+    /// Applies the verdict of a map; continues if it has none.
     VerdictMap { map: Arc<str>, register: Register },
-    /// Asks the routing tables.
+    /// Looks up the routing tables.
     Fib { result: FibResult, flags: u32, to: Register },
     /// Counts packets and bytes.
     Counter,
-    /// Goes on with the next rule unless there are tokens (or, inverted, none).
+    /// Ends the rule unless there are tokens (or, inverted, none).
     Limit { rate: u64, per_seconds: u64, burst: u32, inverted: bool },
-    /// Goes on with the next rule unless more connections are open.
+    /// Ends the rule unless more connections are open.
     ConnectionsAbove { count: u32 },
-    /// Puts a value into a register.
+    /// Loads a value into a register.
     Immediate { to: Register, value: Bytes },
     /// Decides.
     Verdict(Verdict),
-    /// Drops and tells the sender.
+    /// Drops, and notifies the sender.
     Reject { kind: Rejection },
     /// Writes to the kernel's log.
     Log { prefix: Arc<str>, level: u32 },
@@ -168,11 +169,11 @@ pub enum Expression {
     NoTrack,
     /// Leaves the connection to a flow table.
     FlowOffload { table: Arc<str> },
-    /// Anything that is never made here.
+    /// An expression that Tortie never creates, by its name.
     Foreign(Arc<str>),
 }
 
-/// What a rejected sender is told.
+/// Notification of a rejected sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rejection {
     /// ICMP destination unreachable, with this code of the family's own.

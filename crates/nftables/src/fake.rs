@@ -1,4 +1,4 @@
-//! One table of a kernel in memory, which takes and refuses transactions as the kernel does.
+//! One table of a kernel in memory, which accepts and refuses transactions like the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,15 +24,15 @@ pub struct FakeKernel {
     table: TableId,
     content: Option<Content>,
     next_handle: u64,
-    /// What is refused besides what the kernel refuses.
+    /// Additional refusals, besides the kernel's.
     pub refuse: Option<Refusal>,
-    /// So many transactions fail, without a word about why.
+    /// Number of transactions that fail without a reason.
     pub failures: u32,
-    /// So many transactions end in their midst for want of memory.
+    /// Number of transactions that fail halfway for lack of memory.
     pub out_of_memory: u32,
-    /// Interfaces that are not there.
+    /// Missing interfaces.
     pub missing_devices: BTreeSet<InterfaceName>,
-    /// So many readings fail.
+    /// Number of readings that fail.
     pub read_failures: u32,
     /// Transactions that were made.
     pub transactions: Vec<Transaction>,
@@ -75,10 +75,10 @@ impl FakeKernel {
         }
     }
 
-    /// Does what a table asks for until it is done, letting time pass as it likes.
+    /// Executes the table's plans until it is done, and advances the time as they require.
     ///
     /// # Errors
-    /// If the table gives up.
+    /// If a plan is [`Plan::Failed`](crate::Plan::Failed).
     pub fn apply(&mut self, table: &mut Table, now: &mut Duration) -> Result<Option<Duration>, TableError> {
         loop {
             match table.plan(*now) {
@@ -100,7 +100,7 @@ impl FakeKernel {
     /// Makes all changes, or none.
     ///
     /// # Errors
-    /// If something is refused.
+    /// If a change is refused, or a failure is injected.
     pub fn commit(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
         if self.failures > 0 {
             self.failures -= 1;
@@ -132,10 +132,10 @@ impl FakeKernel {
         Ok(())
     }
 
-    /// What there is.
+    /// Returns the content of the table; `None` if there is no table.
     ///
     /// # Errors
-    /// If that is to fail.
+    /// If a failure is injected.
     pub fn read(&mut self) -> Result<Option<Snapshot>, ReadError> {
         if self.read_failures > 0 {
             self.read_failures -= 1;
@@ -144,7 +144,7 @@ impl FakeKernel {
         Ok(self.content.as_ref().map(Content::snapshot))
     }
 
-    /// Somebody deletes the table.
+    /// Deletes the table, as another process would.
     pub fn delete_table(&mut self) {
         self.content = None;
     }
@@ -182,7 +182,7 @@ impl FakeKernel {
     }
 }
 
-/// The kernel's words about a change that it refuses.
+/// The kernel's message about a refused change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum Refused {
     #[error("No such file or directory")]
@@ -367,7 +367,7 @@ impl Content {
             || self.maps.values().flat_map(|(_, members)| members.values()).any(|to| leads_to(to, chain.as_str()))
     }
 
-    /// Whether all that a rule refers to is there.
+    /// Checks that all objects that a rule refers to exist.
     fn check(&self, rule: &ProgramRule) -> Result<(), Refused> {
         for expression in &rule.expressions {
             if let Some(chain) = target(expression) {

@@ -1,4 +1,4 @@
-//! What the kernel can do.
+//! Features of the kernel.
 
 /// Abilities that rule texts depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,25 +1,32 @@
-//! Rules laid out so that a packet meets few of them, without a packet faring otherwise.
+//! A layout of rules in which a packet meets few of them, with the same verdicts.
 //!
-//! Only rules of policies and profiles are touched, which have an [origin](Rule::origin); all others stay as they are.
+//! Only rules of policies and profiles are changed, which have an [origin](Rule::origin); all
+//! others stay as they are.
 //!
-//! - **One rule for several.** Rules that follow each other, do and ask the same and differ only in ports, or only in networks
-//!   and sets of one side, become one rule. Only rules that decide take part, so that it makes no difference which of them does; a
-//!   rule that tells a listener its name does something else than the next one, and stays.
-//! - **By port at once.** Where rules that follow each other all ask for single destination ports, a verdict map leads to
-//!   those that ask for the packet's port, in their order and with all that they do: no other could have matched.
-//! - **By address at once.** Where rules remain that follow each other, decide and all ask for an address of one side, a verdict map
-//!   leads from each single address in their sets to the rules that hold it ([`Hosts`]).
+//! - **One rule for several.** Consecutive rules with the same action and matches that differ only
+//!   in ports, or only in networks and sets of one side, become one rule. Only rules that decide
+//!   are merged, so it makes no difference which of them does. A rule with its own NFLOG prefix has
+//!   another action than the next one, and stays separate.
+//! - **Dispatch by port.** Where consecutive rules all match single destination ports, a verdict
+//!   map leads to the rules for the packet's port, in their order and with all their actions: no
+//!   other could have matched.
+//! - **Dispatch by address.** Where the remaining consecutive rules decide and all match an address
+//!   of one side, a verdict map leads from each single address in their sets to the rules that have
+//!   it ([`Hosts`]).
 //!
-//! So a group's whole policy is at most two lookups, and then the rules that may decide, each with its counter and its name for
-//! listeners. Why it is not one lookup of address, protocol and port together: the kernel has such a map for ranges, whose
-//! lookups grow with it (5.9 µs a packet with 100,000 elements, against 1.4 µs by hash; `benches/README.md`), and one by hash for single values, which has an
-//! element for each address and port and so multiplies what changes with a member. Maps of networks are not laid out either:
-//! kernels rebuild all of one for each element that changes, and show it a moment later than other changes.
+//! So a group's whole policy takes at most two lookups, and then the rules that may decide, each
+//! with its counter and its NFLOG prefix. One lookup of address, protocol and port together would
+//! be worse. The kernel's map for ranges has lookups that grow with the map: 5.9 µs a packet with
+//! 100,000 elements, against 1.4 µs by hash (`benches/README.md`). A map by hash of single values
+//! needs an element for each address and port, which multiplies the changes by a member. Maps of
+//! networks are not used either: kernels rebuild the whole map for each changed element, and apply
+//! it a moment later than other changes.
 //!
-//! What comes before a rule that sets a mark and returns must leave that mark clear, as it does where policies are asked.
+//! A packet that reaches a rule which sets a mark and returns must have that mark clear, as it has
+//! where policies are evaluated.
 //!
-//! Maps and sets are called by the rules around them (`naming.rs`), so that packets do not meet old rules with new elements, nor the other
-//! way round.
+//! The names of maps and sets follow from the rules around them (`naming.rs`), so that packets meet
+//! neither old rules with new elements, nor new rules with old ones.
 
 mod cost;
 mod hosts;
@@ -42,19 +49,20 @@ pub use hosts::{HostChanges, Hosts};
 use merging::{addresses, may_merge, merge_addresses, merge_ports};
 use naming::{map_name, skeleton};
 
-/// From how many rules on a map is worth it: two are asked in its place, and one behind it.
+/// Minimum number of rules for a map: a packet meets two rules in their place, and one behind the map.
 const MIN_DISPATCH: usize = 4;
-/// From how many rules on a map of addresses is worth it, which costs memory and work for each member.
+/// Minimum number of rules for a map of addresses, which costs memory, and work for each member.
 const MIN_BY_ADDRESS: usize = 8;
-/// A rule with more ports is not led to by port.
+/// Maximum number of ports of a rule that is dispatched by port.
 const MAX_PORTS: usize = 16;
 const PART: ChainPrefix = ChainPrefix::new("cali-pd-");
 
-/// The sets of addresses that are there.
+/// Existing sets of addresses.
 pub trait Sets {
-    /// Whether there is one: what asks for one that is not must be refused, and stays by itself.
+    /// Reports whether a set exists. A rule that matches a missing set must be refused, so it stays
+    /// separate.
     fn has(&self, set: IpSetName) -> bool;
-    /// Hands over its members.
+    /// Passes each member of a set to `take`.
     fn members(&self, set: IpSetName, take: &mut dyn FnMut(Cidr));
 }
 
@@ -64,19 +72,19 @@ pub trait Sets {
 pub struct LaidOut {
     /// Its rules.
     pub rules: Vec<Rule>,
-    /// Chains that only they lead to.
+    /// Chains that only these rules and maps refer to.
     pub parts: Vec<Chain>,
-    /// Maps that only they ask.
+    /// Maps that only these rules use.
     pub maps: Vec<(ChainName, BTreeMap<MapKey, MapVerdict>)>,
-    /// Sets that only they ask, and what each holds.
+    /// Sets that only these rules use, and the union of addresses that each has.
     pub unions: Vec<(IpSetName, Arc<AddressUnion>)>,
-    /// What maps of addresses follow from, in use or not.
+    /// Rules and members behind maps of addresses, whether or not the maps are used.
     pub hosts: Vec<Hosts>,
-    /// Estimated bytes of memory that the layout takes besides the rules of the chain.
+    /// Estimated memory of the layout besides the rules of the chain, in bytes.
     pub bytes: usize,
 }
 
-/// Puts the rules of other chains in the places where these are [included](Action::Include). Openings are numbered anew.
+/// Replaces [includes](Action::Include) by the rules of these chains. Openings are renumbered.
 #[must_use]
 #[expect(clippy::expect_used, reason = "2^32 rules do not fit into memory")]
 pub fn expand(chain: &Chain, rules_of: impl Fn(ChainName) -> Vec<Rule>) -> Chain {
@@ -101,7 +109,8 @@ pub fn expand(chain: &Chain, rules_of: impl Fn(ChainName) -> Vec<Rule>) -> Chain
     Chain { name: chain.name, full_name: chain.full_name.clone(), rules }
 }
 
-/// Leads to other chains in the places where these are [included](Action::Include): the same verdicts without a copy of their rules.
+/// Replaces [includes](Action::Include) by jumps to these chains: the same verdicts without a copy
+/// of their rules.
 #[must_use]
 pub fn jumps(chain: &Chain, rules_of: impl Fn(ChainName) -> Vec<Rule>) -> Chain {
     let mut rules = Vec::new();
@@ -116,7 +125,7 @@ pub fn jumps(chain: &Chain, rules_of: impl Fn(ChainName) -> Vec<Rule>) -> Chain 
     Chain { name: chain.name, full_name: chain.full_name.clone(), rules }
 }
 
-/// Has the comment say where a rule comes from, since the chain's name does not.
+/// Adds the origin of a rule to its comment, since the chain's name does not have it.
 fn name_origin(rule: &mut Rule) {
     if let Some(origin) = rule.origin.as_ref().filter(|_| rule.comments.is_empty()) {
         rule.add_comment(match origin.part {
@@ -126,10 +135,11 @@ fn name_origin(rule: &mut Rule) {
     }
 }
 
-/// Lays a chain out. Only sets that are there become parts of others or are taken apart.
+/// Lays out a chain. Only existing sets are merged into unions or split by member.
 ///
 /// # Errors
-/// [`OverBudget`] if the layout takes more than `room` bytes besides the rules of the chain. It is then built no further.
+/// [`OverBudget`] if the layout takes more than `room` bytes besides the rules of the chain. It is
+/// then not completed.
 pub fn lay_out(
     chain: &Chain,
     layer: Table,
@@ -173,13 +183,13 @@ struct Body {
     maps: Vec<Leads>,
 }
 
-/// What a map leads to.
+/// Targets of a map.
 enum Leads {
     Ports(BTreeMap<MapKey, MapVerdict>),
     Hosts(Hosts),
 }
 
-/// A chain whose rules stay as they are, one after the other.
+/// Returns a layout that keeps the rules as they are.
 #[must_use]
 pub fn in_order(chain: &Chain, layer: Table, family: Family, sets: &impl Sets) -> LaidOut {
     let id = format!("{}/{}", layer.as_str(), chain.name);
@@ -197,7 +207,7 @@ struct Layout<'a, S> {
 }
 
 impl<S: Sets> Layout<'_, S> {
-    /// Leads to rules by port, in their order.
+    /// Dispatches to rules by port, in their order.
     #[expect(clippy::expect_used, reason = "runs consist of rules with ports")]
     fn by_port(&mut self, run: &[Rule], is_last: bool, body: &mut Body) -> Result<(), OverBudget> {
         let mut by_port: BTreeMap<(PortProtocol, u16), Vec<Rule>> = BTreeMap::new();
@@ -228,7 +238,7 @@ impl<S: Sets> Layout<'_, S> {
         Ok(())
     }
 
-    /// Takes rules over, and leads to them by address where that is worth it.
+    /// Appends rules to the body, with dispatch by address where there are enough rules.
     #[expect(clippy::expect_used, reason = "hosts are made of these rules")]
     fn by_address(&mut self, rules: &[Rule], is_last: bool, body: &mut Body) -> Result<(), OverBudget> {
         let mut rest = rules;
@@ -254,7 +264,8 @@ impl<S: Sets> Layout<'_, S> {
             led_to.iter_mut().for_each(name_origin);
             let unions = self.out.unions.len();
             for rule in &mut led_to {
-                // What is led to is never changed, so its sets are called by what they hold.
+                // The rules of a dispatched chain never change, so their unions are named by their
+                // content.
                 naming::name_unions(rule, self.family, &mut self.out.unions, |these| format!("{}/{these:?}", self.id));
             }
             let (hosts, spent) = Hosts::new(led_to, &wanted, is_end, self.sets, self.meter.left());
@@ -274,7 +285,7 @@ impl<S: Sets> Layout<'_, S> {
         Ok(())
     }
 
-    /// Gives names to the maps and sets of a chain.
+    /// Names the maps and sets of a chain.
     fn finish(&mut self, id: &str, mut body: Body) -> Vec<Rule> {
         let around = format!("{id}/{}", skeleton(&body.rules));
         let mut maps = body.maps.into_iter().enumerate();
@@ -313,7 +324,7 @@ impl Body {
         self.maps.push(leads);
     }
 
-    /// What comes back with a verdict must not meet what follows.
+    /// A packet that returns with a verdict must not meet the rules behind.
     fn return_on_verdict(&mut self, run: &[Rule], is_last: bool) {
         if !is_last {
             self.rules.extend(return_on_verdict(run));
@@ -321,14 +332,15 @@ impl Body {
     }
 }
 
-/// A rule that returns what comes back from these with a verdict.
+/// Returns a rule that returns packets to which one of these rules has given a verdict.
 fn return_on_verdict(rules: &[Rule]) -> Option<Rule> {
     let bits = rules.iter().filter_map(|rule| returns_with(rule.action.as_ref()?)).map(MarkBits::get);
     let decided = Matches::new().mark_not_clear(MarkBits::new(bits.fold(0, |a, b| a | b))?);
     Some(Rule::when(decided, Action::Return).comment("Return on verdict"))
 }
 
-/// The protocol and the destination ports that a rule asks for, if it can be led to by these.
+/// Returns the protocol and the destination ports that a rule matches, if it can be dispatched by
+/// these.
 fn ports_of(rule: &Rule) -> Option<BTreeSet<(PortProtocol, u16)>> {
     rule.origin.as_ref()?;
     let mut protocol = None;
@@ -352,7 +364,8 @@ fn ports_of(rule: &Rule) -> Option<BTreeSet<(PortProtocol, u16)>> {
     (comes_back_with_a_mark(rule)? && is_some).then(|| ports.into_iter().map(|port| (protocol, port)).collect())
 }
 
-/// The place of the question for an address, and what it is to be in, if a rule can be led to by it.
+/// Returns the place of the match on an address, and its addresses, if a rule can be dispatched by
+/// it.
 fn asks_for(rule: &Rule, side: Side, sets: &impl Sets) -> Option<(usize, AddressUnion)> {
     if !may_merge(rule) || !comes_back_with_a_mark(rule)? {
         return None;
@@ -361,7 +374,8 @@ fn asks_for(rule: &Rule, side: Side, sets: &impl Sets) -> Option<(usize, Address
     rule.matches.iter().enumerate().find_map(asked)
 }
 
-/// Whether a rule that returns does so with a mark, so that it is known behind the chain where it is.
+/// Reports whether a rule, if it returns, does so with a mark, so that the calling chain can detect
+/// it.
 fn comes_back_with_a_mark(rule: &Rule) -> Option<bool> {
     Some(match rule.action.as_ref()? {
         Action::Jump(_) | Action::Goto(_) | Action::Dispatch { .. } | Action::Include(_) => false,
@@ -379,7 +393,8 @@ fn returns_with(action: &Action) -> Option<MarkBits> {
     set.filter(|_| *action.last() == Action::Return)
 }
 
-/// A rule where protocol and port are known already; the protocol is asked for where other matches need it.
+/// Returns a rule without its matches on protocol and port, which the dispatch has checked. The
+/// protocol stays where other matches need it.
 fn without_port(mut rule: Rule) -> Rule {
     let needs_protocol = rule.matches.iter().any(|question| {
         matches!(

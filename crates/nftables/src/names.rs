@@ -1,8 +1,8 @@
-//! What chains, maps and sets are called in a table of nftables.
+//! Names of chains, maps and sets in an nftables table.
 //!
-//! One table holds the chains of what are four tables of iptables. A chain's name says in front of which of them it
-//! belongs to: the chain `cali-FORWARD` of `filter` is `filter-cali-FORWARD`, and the kernel's own chain FORWARD is the base
-//! chain `filter-FORWARD` (`felix/nftables/table_layer.go`).
+//! One table has the chains of four iptables tables. The prefix of a chain's name is its layer: the
+//! chain `cali-FORWARD` of `filter` is `filter-cali-FORWARD`, and the kernel's chain FORWARD is the
+//! base chain `filter-FORWARD` (`felix/nftables/table_layer.go`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,16 +11,16 @@ use std::sync::Arc;
 use tortie_net::IpSetName;
 use tortie_netfilter::{Chain, ChainName, Table};
 
-/// The longest name that the kernel takes, without the byte that ends it.
+/// Maximum length of a name in the kernel, without the terminating zero.
 pub const MAX_NAME_LEN: usize = 255;
 
-/// The full names of chains that iptables would have to shorten ([`Chain::full_name`]), as far as these chains are
-/// defined. All others are called what their [`ChainName`] says.
+/// The full names of chains that iptables would have to shorten ([`Chain::full_name`]), as far as
+/// these chains are defined. All others have their [`ChainName`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FullNames(BTreeMap<ChainName, Arc<str>>);
 
 impl FullNames {
-    /// Takes note of a chain's full name.
+    /// Records a chain's full name.
     pub fn define(&mut self, chain: &Chain) {
         match &chain.full_name {
             Some(name) => {
@@ -30,7 +30,7 @@ impl FullNames {
         }
     }
 
-    /// Forgets a chain.
+    /// Removes a chain.
     pub fn undefine(&mut self, chain: ChainName) {
         self.0.remove(&chain);
     }
@@ -47,7 +47,8 @@ impl FullNames {
 pub struct LayeredName(Arc<str>);
 
 impl LayeredName {
-    /// A chain or map of a layer; the layer is not put in front of a name that begins with it.
+    /// Returns the name of a chain or map of a layer. A name that begins with the layer gets no
+    /// prefix.
     #[must_use]
     pub fn new(layer: Table, name: &str) -> Self {
         if name.starts_with(layer.as_str()) {
@@ -56,7 +57,7 @@ impl LayeredName {
         Self([layer.as_str(), "-", name].concat().into())
     }
 
-    /// As the kernel says it.
+    /// Returns a name as listed by the kernel.
     #[must_use]
     pub fn from_kernel(name: &str) -> Self {
         Self(name.into())
@@ -80,7 +81,7 @@ impl fmt::Display for LayeredName {
 pub struct SetName(IpSetName);
 
 impl SetName {
-    /// The name of the set that is called so as an IP set.
+    /// Returns the name of the set for an IP set's name.
     #[must_use]
     #[expect(clippy::expect_used, reason = "a hyphen is a legal byte of a name, and as long as a colon")]
     pub fn new(name: IpSetName) -> Self {

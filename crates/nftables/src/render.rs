@@ -4,17 +4,17 @@ use tortie_netfilter::{Comments, HASH_COMMENT_PREFIX, Rule, RuleHash, RuleHasher
 
 use crate::text::{Context, write_rule};
 
-/// What the kernel keeps of a comment that `nft` takes.
+/// Maximum length of a comment that `nft` accepts and the kernel keeps.
 const MAX_COMMENT_LEN: usize = 128;
 
-/// A rule as it is handed to the kernel, and as it is shown.
+/// A rule as sent to the kernel, and as printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderedRule {
     /// Matches and action, without the comment.
     pub text: String,
-    /// Recognises the rule and all before it in its chain.
+    /// Identifies the rule and all before it in its chain.
     pub hash: RuleHash,
-    /// What the kernel keeps beside the rule: `cali:HASH;` and the rule's comments.
+    /// Comment in the kernel: `cali:HASH;` and the rule's comments.
     pub comment: String,
 }
 
@@ -31,7 +31,8 @@ pub fn rules<'a>(seed: &str, rules: &'a [Rule], context: Context<'a>) -> impl It
     })
 }
 
-/// Comments share what is left of the space behind the hash equally (`felix/nftables/renderer.go`).
+/// Returns the comment of a rule. The rule's comments share the space behind the hash equally
+/// (`felix/nftables/renderer.go`).
 fn comment(hash: RuleHash, comments: &Comments) -> String {
     let mut text = format!("{HASH_COMMENT_PREFIX}{hash};");
     if comments.is_empty() {
@@ -47,7 +48,7 @@ fn comment(hash: RuleHash, comments: &Comments) -> String {
     text
 }
 
-/// The hash in a comment as the kernel has it; `None` if the rule is none of ours.
+/// Returns the hash in a comment from the kernel; `None` for rules of other programs.
 #[must_use]
 pub fn hash_in(comment: &str) -> Option<RuleHash> {
     let (hash, _) = comment.strip_prefix(HASH_COMMENT_PREFIX)?.split_once(';')?;

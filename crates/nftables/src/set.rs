@@ -1,4 +1,4 @@
-//! Sets of addresses: what they hold, and what of it the kernel is given.
+//! Sets of addresses: their members, and the elements that the kernel gets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use tortie_net::{Cidr, Family, InterfaceName, PortProtocol, Protocol};
 use tortie_netfilter::{MapKey, MapKind, Member, SetType};
 
-/// What elements of a set are, in the words of `nft` (`felix/nftables/ipsets.go`).
+/// Type of a set's elements, by `nft`'s names (`felix/nftables/ipsets.go`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetKind {
     /// Addresses.
@@ -23,7 +23,7 @@ pub enum SetKind {
 }
 
 impl SetKind {
-    /// What holds the members of an IP set of this type.
+    /// Returns the kind of set for the members of an IP set of this type.
     #[must_use]
     pub const fn of(set_type: SetType) -> Self {
         match set_type {
@@ -35,7 +35,7 @@ impl SetKind {
         }
     }
 
-    /// The words behind `add set … NAME`.
+    /// Returns the declaration behind `add set … NAME`.
     #[must_use]
     pub const fn declaration(self, family: Family) -> &'static str {
         match (self, family) {
@@ -51,7 +51,7 @@ impl SetKind {
         }
     }
 
-    /// Whether a set of this kind can hold the member.
+    /// Reports whether a set of this kind can have the member.
     #[must_use]
     pub fn takes(self, member: &Member) -> bool {
         match (self, member) {
@@ -67,7 +67,7 @@ impl SetKind {
     }
 }
 
-/// A member in the words of `nft`.
+/// A member in `nft` syntax.
 #[derive(Clone, Copy, Debug)]
 pub struct ElementText<'a>(pub SetKind, pub &'a Member);
 
@@ -113,7 +113,7 @@ impl Key {
         key
     }
 
-    /// As the kernel tells it; what is too long is cut.
+    /// Returns a key from the kernel's bytes; bytes beyond 32 are cut off.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Self {
         Self::new(&[bytes.get(..32).unwrap_or(bytes)])
@@ -126,7 +126,7 @@ impl Key {
     }
 }
 
-/// A key of a map, as the kernel holds it.
+/// Returns a map's key in the kernel's form.
 pub(crate) fn map_key_bytes(key: MapKey) -> Vec<u8> {
     match key {
         MapKey::Interface(name) => {
@@ -144,7 +144,7 @@ pub(crate) fn map_key_bytes(key: MapKey) -> Vec<u8> {
     }
 }
 
-/// The key that the kernel holds so; `None` if there is no such key of this kind.
+/// Returns the key with this form in the kernel; `None` if no key of this kind has it.
 pub(crate) fn map_key(kind: MapKind, bytes: &[u8]) -> Option<MapKey> {
     match kind {
         MapKind::Interface => {
@@ -171,13 +171,14 @@ fn octets(address: IpAddr, with: impl FnOnce(&[u8]) -> Key) -> Key {
     }
 }
 
-/// What a set of this kind stores for a member: its key, and in a set of networks the first key behind it, unless there is none.
+/// Returns the element for a member in a set of this kind: its key, and in a set of networks the
+/// first key behind it, if there is one.
 #[must_use]
 pub fn element(kind: SetKind, member: &Member) -> (Key, Option<Key>) {
     let single = |address| octets(address, |bytes| Key::new(&[bytes]));
     match member {
         Member::Net(net) => {
-            // Other sets refuse an element that ends.
+            // Other sets refuse an interval end.
             let end = behind(net.cidr()).filter(|_| kind == SetKind::Networks);
             (single(net.cidr().masked().address()), end.map(single))
         }
@@ -218,19 +219,21 @@ fn behind(net: Cidr) -> Option<IpAddr> {
     }
 }
 
-/// Networks, of which the kernel is given those that no other contains: a set of intervals refuses what overlaps.
+/// Networks. The kernel gets only those that no other contains, since a set of intervals refuses
+/// overlaps.
 ///
-/// Networks contain each other or have nothing in common, so that a change concerns only what is inside of it: its cost
-/// follows what it covers or uncovers.
+/// Two networks are either disjoint, or one contains the other. So a change affects only the
+/// networks inside the changed one: its cost is proportional to the networks that it covers or
+/// uncovers.
 #[derive(Clone, Debug, Default)]
 pub struct Networks {
     /// By first address, larger ones before those inside of them.
     all: BTreeSet<Ordered>,
-    /// How many there are of each length.
+    /// Number of networks of each length.
     lengths: BTreeMap<u8, usize>,
 }
 
-/// In an order in which a network comes directly before all that it contains.
+/// Orders a network directly before all that it contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Ordered(Family, IpAddr, u8);
 
@@ -244,12 +247,12 @@ impl Ordered {
     }
 }
 
-/// What the kernel is to be told of a change.
+/// Change of the kernel's elements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkChange {
-    /// Networks that it has no more.
+    /// Networks to remove.
     pub removed: Vec<Cidr>,
-    /// Networks that it has now.
+    /// Networks to add.
     pub added: Vec<Cidr>,
 }
 
@@ -296,14 +299,14 @@ impl Networks {
         self.all.iter().filter_map(|net| net.cidr())
     }
 
-    /// Whether the kernel is given this network.
+    /// Reports whether the kernel gets this network.
     #[must_use]
     pub fn is_effective(&self, net: Cidr) -> bool {
         let net = net.masked();
         self.all.contains(&Ordered::new(net)) && !self.is_covered(net)
     }
 
-    /// What the kernel is given.
+    /// Returns the networks that the kernel gets.
     pub fn effective(&self) -> impl Iterator<Item = Cidr> + '_ {
         let mut last: Option<Cidr> = None;
         self.all.iter().filter_map(|net| net.cidr()).filter(move |net| {
@@ -315,7 +318,7 @@ impl Networks {
         })
     }
 
-    /// Whether another network contains this one.
+    /// Reports whether another network contains this one.
     fn is_covered(&self, net: Cidr) -> bool {
         self.lengths.range(..net.prefix_len()).any(|(len, _)| {
             Cidr::new(net.address(), *len).is_some_and(|larger| self.all.contains(&Ordered::new(larger)))

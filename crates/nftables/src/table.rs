@@ -1,21 +1,25 @@
-//! Keeps one table of the kernel as described, as a state machine without I/O.
+//! Reconciles one nftables table with a desired state, as a state machine without I/O.
 //!
 //! Its goals, and how each is met:
 //!
-//! - **One transaction for everything.** Members of sets, maps, chains and rules of all layers change together. New sets are filled
-//!   in a transaction before that, so that no packet meets a rule whose set is not filled yet (`changes.rs`).
-//! - **Write the least.** Rules are compared with what the kernel has, by hash and by what they do; the rules of a chain that
-//!   stay keep their counters. Nothing differs, nothing is written.
-//! - **Notice what others do to ours.** The table is read again at the refresh interval and when it is told that somebody has
-//!   changed it: rules whose text was changed under a kept comment, hooks and priorities of base chains, types of sets and maps.
-//! - **Never lead to a chain that is not there.** Only chains that a hook or a map reaches are programmed; one that is led to
-//!   but not defined drops (`desired.rs`).
-//! - **One refused chain does not block the rest.** The kernel says which change it refuses. The chain is left without the
-//!   openings that are refused, or one that drops takes its place, it is named, and tried again (`isolation.rs`).
-//! - **Do not blame what is not to blame.** What is refused because somebody else has changed the table meanwhile is read again
-//!   before any chain is; want of memory is nobody's fault, and the kernel keeps what it has until there is some.
-//! - **Take over after a restart, or from Felix.** Names, texts and hashes are Felix's, and the state is read from the kernel:
-//!   what is right already is not written.
+//! - **One transaction for everything.** Members of sets, maps, chains and rules of all layers
+//!   change together. New sets are filled in an earlier transaction, so that no packet meets a rule
+//!   whose set is not filled yet (`changes.rs`).
+//! - **Write the least.** Rules are compared with the kernel's, by hash and by program; unchanged
+//!   rules of a chain keep their counters. Without differences, nothing is written.
+//! - **Detect changes by other processes.** The table is read again at the refresh interval, and
+//!   after a notification of a change. Detected are rules whose text was changed under a kept
+//!   comment, hooks and priorities of base chains, and types of sets and maps.
+//! - **Never lead to a missing chain.** Only chains that a hook or a map reaches are programmed;
+//!   one that is referenced but not defined drops (`desired.rs`).
+//! - **One refused chain does not block the rest.** The kernel reports the change that it refuses.
+//!   The chain is programmed without the refused openings, or a stand-in that drops takes its
+//!   place. The chain is reported as a problem and retried (`isolation.rs`).
+//! - **Isolate a chain only if it is the cause.** After a refusal, the table is read again before a chain is
+//!   isolated, since another process may have changed the table meanwhile. A lack of memory
+//!   isolates no chain; the kernel keeps its state until there is enough.
+//! - **Take over after a restart, or from Felix.** Names, texts and hashes are Felix's, and the
+//!   state is read from the kernel: only differences are written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,18 +57,18 @@ pub use sets::{SetProblem, UpdateError};
 
 const RETRIES: u32 = 5;
 const FIRST_DELAY: Duration = Duration::from_millis(10);
-/// How long after a reading the next may follow for no other reason than that somebody else may have changed the table: two
-/// programs that insist on the same table do not fight without pause.
+/// Minimum pause between two readings if the only reason is a possible change by another process.
+/// So two programs that both reconcile the same table do not overwrite each other without pause.
 const SUSPICION_PAUSE: Duration = Duration::from_millis(500);
 
-/// Which table to keep, and how.
+/// Configuration of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableConfig {
     /// The table.
     pub id: TableId,
-    /// How often it is read again (`NftablesRefreshInterval`); never if `None`.
+    /// Interval between readings (`NftablesRefreshInterval`); never if `None`.
     pub refresh_interval: Option<Duration>,
-    /// How chains are laid out.
+    /// Layout of chains.
     pub layout: Layout,
     /// Memory bounds on `Layout::Fast` besides the rules of policies: of one chain, and of all chains.
     pub budget: Budget,
@@ -78,27 +82,30 @@ impl TableConfig {
     }
 }
 
-/// What the caller should do next.
+/// Next step for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Plan {
     /// Read the table with a [`SnapshotReader`](crate::wire::SnapshotReader), then call [`Table::on_read`].
     Read,
-    /// Have this done, then call [`Table::on_committed`].
+    /// Commit this transaction, then call [`Table::on_committed`].
     Commit(Transaction),
-    /// Ask for the next plan at this time.
+    /// Call [`Table::plan`] again at this time.
     Sleep {
         /// In the same terms as the `now` of [`Table::plan`].
         until: Duration,
     },
     /// The table is in sync, but for [`Table::problems`] and [`Table::set_problems`].
     Done {
-        /// How long from now the next plan should be asked for, changes or none; never if `None`.
+        /// Maximum time until the next call of [`Table::plan`], even without changes; unlimited if
+        /// `None`.
         recheck_after: Option<Duration>,
-        /// The number of [`Table::problems`]. Above 0, chains are not as they should be, or something that denies is in their place.
+        /// The number of [`Table::problems`]. Above 0, chains differ from their definitions, or a
+        /// stand-in that denies is in their place.
         problems: usize,
     },
-    /// The table cannot be brought to what it should be; the kernel keeps what it had. The next plan starts afresh.
+    /// The desired state cannot be reached; the kernel keeps its state. The next plan starts from
+    /// the beginning.
     Failed(TableError),
 }
 
@@ -106,7 +113,7 @@ pub enum Plan {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The kernel was not asked, or did not answer as it should.
+    /// The kernel was not reached, or gave no valid answer.
     #[error(transparent)]
     Failed(Cause),
 }
@@ -120,16 +127,16 @@ pub enum TableError {
     Read {
         /// The table.
         table: TableId,
-        /// What reading led to last.
+        /// Last result of reading.
         #[source]
         reason: ReadError,
     },
-    /// It cannot be written, whatever is tried.
+    /// It cannot be written, also after retries.
     #[error("cannot write table {table}: {reason}")]
     Write {
         /// The table.
         table: TableId,
-        /// What the kernel said.
+        /// The kernel's message.
         reason: String,
     },
 }
@@ -147,18 +154,19 @@ impl TableError {
 /// Why a transaction was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
-    /// The kernel refuses these changes: places among the commands, and its words.
+    /// The kernel refuses these changes: places among the commands, and its messages.
     #[error("refused: {}", .0.first().map_or("", |(_, reason)| reason))]
     Refused(Vec<(usize, String)>),
-    /// It is not known what it refuses, or it was not asked.
+    /// The refused change is unknown, or the kernel was not reached.
     #[error(transparent)]
     Failed(Cause),
 }
 
 impl CommitError {
-    /// What the kernel's answers mean: places among the commands, the numbers of its errors, and its words. If one is for want of
-    /// memory or permission (another process may own the table), or because others write at the same time, none says anything about
-    /// its change.
+    /// Classifies the kernel's answers: places among the commands, error numbers and messages.
+    /// Errors for lack of memory or permission (another process may own the table), or because
+    /// others write at the same time, do not depend on the change. With such an error, no change
+    /// counts as refused.
     #[must_use]
     pub fn answered(refused: impl IntoIterator<Item = (usize, i32, String)>) -> Self {
         /// `EPERM`, `EINTR`, `EAGAIN`, `ENOMEM`, `ERESTART` and `ENOBUFS`.
@@ -171,7 +179,7 @@ impl CommitError {
     }
 }
 
-/// What has happened to a table so far, for metrics.
+/// Counters of a table, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableStats {
@@ -179,7 +187,8 @@ pub struct TableStats {
     pub commits: u64,
     /// Those that failed (`felix_nft_errors`).
     pub commit_errors: u64,
-    /// Transactions that change sets or what they hold, which may change chains as well (`felix_nft_set_calls`).
+    /// Transactions that change sets or their elements, and possibly chains as well
+    /// (`felix_nft_set_calls`).
     pub set_commits: u64,
     /// Those that failed (`felix_nft_set_errors`).
     pub set_commit_errors: u64,
@@ -187,9 +196,9 @@ pub struct TableStats {
     pub reads: u64,
     /// Those that failed (`felix_nft_list_errors`).
     pub read_errors: u64,
-    /// Lines of `nft` that the transactions were.
+    /// Lines of the transactions as input of `nft`.
     pub lines: u64,
-    /// Objects found to differ from what was written, because somebody else changed them.
+    /// Objects that differed from the written ones, because another process changed them.
     pub clobbered: u64,
     /// Chains in use (`felix_nft_chains`).
     pub chains: usize,
@@ -201,7 +210,7 @@ pub struct TableStats {
     pub maps: usize,
     /// Interfaces between which connections are offloaded (`felix_nft_flowtable_devices`).
     pub flow_devices: usize,
-    /// Those that are to be, but that the kernel does not know (`felix_nft_flowtable_missing_devices`).
+    /// Configured interfaces that the kernel does not know (`felix_nft_flowtable_missing_devices`).
     pub missing_flow_devices: usize,
 }
 
@@ -209,13 +218,13 @@ pub struct TableStats {
 #[derive(Debug)]
 struct Refusals {
     transaction: Transaction,
-    /// Places among the changes, and the kernel's words.
+    /// Places among the changes, and the kernel's messages.
     refused: Vec<(usize, String)>,
-    /// What the changes were meant for.
+    /// The table for which the changes were calculated.
     believed: Observed,
 }
 
-/// A verdict map as it is wanted.
+/// A desired verdict map.
 #[derive(Debug)]
 struct VerdictMap {
     kind: MapKind,
@@ -237,18 +246,19 @@ enum Phase {
     Reading,
     Committing {
         transaction: Transaction,
-        /// Nothing else is to be changed.
+        /// Whether these are all changes.
         is_all: bool,
     },
 }
 
-/// Keeps one table of one family as described.
+/// Reconciles one table of one family.
 ///
-/// Describe what should be there with [`update_chain`](Self::update_chain), [`set_hook`](Self::set_hook),
-/// [`lead`](Self::lead) and [`replace_set`](Self::replace_set); nothing happens until [`plan`](Self::plan) is asked what to do.
-/// Do what it says and report back, until it says [`Plan::Done`].
+/// Describe the desired state with [`update_chain`](Self::update_chain),
+/// [`set_hook`](Self::set_hook), [`lead`](Self::lead) and [`replace_set`](Self::replace_set).
+/// Nothing is written until [`plan`](Self::plan) returns a step. Execute each step and report its
+/// result, until the plan is [`Plan::Done`].
 ///
-/// The table is ours alone: whatever else is found in it is removed.
+/// The table belongs to Tortie alone: all other objects in it are removed.
 #[derive(Debug)]
 pub struct Table {
     config: TableConfig,
@@ -275,10 +285,10 @@ struct Desired {
     flows: Option<FlowTable>,
 }
 
-/// Beliefs about the kernel.
+/// Observed state of the kernel.
 #[derive(Debug, Default)]
 struct Kernel {
-    /// `None` if it is not known.
+    /// `None` if unknown.
     observed: Option<Observed>,
     read_at: Option<Duration>,
     /// Another process may have changed the table since it was read.
@@ -289,13 +299,13 @@ struct Kernel {
 #[derive(Debug, Default)]
 struct Faults {
     quarantine: BTreeMap<LayeredName, Quarantined>,
-    /// Chains that the kernel does not let go of.
+    /// Chains that the kernel does not delete, with its messages.
     undeletable: BTreeMap<LayeredName, String>,
-    /// The last refusal, until it is known whether the table is as it was believed to be.
+    /// The last refusal, until the table has been read again.
     refusals: Option<Refusals>,
 }
 
-/// The way to the next [`Plan::Done`] or [`Plan::Failed`].
+/// Progress towards the next [`Plan::Done`] or [`Plan::Failed`].
 #[derive(Debug)]
 struct Round {
     phase: Phase,
@@ -304,10 +314,10 @@ struct Round {
     failure: Option<TableError>,
 }
 
-/// Names of what was changed since it was last compared.
+/// Names of objects that changed since the last comparison.
 #[derive(Debug, Default)]
 struct Pending {
-    /// Everything is to be compared.
+    /// Whether everything must be compared.
     all: bool,
     chains: BTreeSet<LayeredName>,
     /// With the keys that may differ; all if `None`.
@@ -326,7 +336,7 @@ impl Pending {
         self.maps.insert((layer, map), None);
     }
 
-    /// What keys of a map lead to may differ.
+    /// The verdicts of some keys of a map may differ.
     fn keys(&mut self, layer: Layer, map: ChainName, keys: impl IntoIterator<Item = MapKey>) {
         if let Some(known) = self.maps.entry((layer, map)).or_insert_with(|| Some(BTreeSet::new())) {
             known.extend(keys);
@@ -335,7 +345,7 @@ impl Pending {
 }
 
 impl Table {
-    /// A table in which nothing is wanted but the base chains.
+    /// A table whose desired state has only the base chains.
     #[must_use]
     pub fn new(config: TableConfig, features: Features) -> Self {
         let mut table = Self {
@@ -360,14 +370,15 @@ impl Table {
         table
     }
 
-    /// How this table was configured.
+    /// Returns the configuration.
     #[must_use]
     pub const fn config(&self) -> &TableConfig {
         &self.config
     }
 
-    /// Defines a chain, in place of its earlier definition if there is one. Only `filter` may tell senders that it drops: in
-    /// other layers a rule that rejects drops, since the kernel refuses it where packets leave.
+    /// Defines a chain, and replaces an earlier definition. Only `filter` may reject with an
+    /// answer. In other layers a rule that rejects drops, since the kernel refuses it where packets
+    /// leave.
     pub fn update_chain(&mut self, layer: Layer, chain: impl Into<Arc<Chain>>) {
         let mut chain = chain.into();
         if layer != Layer::Filter && chain.rules.iter().any(Rule::rejects) {
@@ -385,7 +396,7 @@ impl Table {
 
     /// Removes a definition; does nothing for a name without one.
     pub fn remove_chain(&mut self, layer: Layer, name: ChainName) {
-        // Rules that still jump to the chain use its full name until it is gone from the kernel.
+        // Rules that still jump to the chain use its full name until the kernel has deleted it.
         self.desired.layers.get_mut(layer).graph.undefine(name);
         self.touch_includers(layer, name);
     }
@@ -412,18 +423,18 @@ impl Table {
         state.changed_hooks.insert(chain);
     }
 
-    /// Decides what takes the place of a chain that cannot be programmed.
+    /// Sets the stand-in of a chain, for the case that the chain cannot be programmed.
     pub fn set_stand_in(&mut self, layer: Layer, chain: ChainName, stand_in: StandIn) {
         self.desired.layers.get_mut(layer).stand_ins.insert(chain, stand_in);
     }
 
-    /// Defines a verdict map that has no members yet, if it is not there.
+    /// Defines a verdict map without members, unless it exists.
     pub fn define_map(&mut self, layer: Layer, map: ChainName, kind: MapKind) {
         self.desired.maps.entry((layer, map)).or_insert_with(|| VerdictMap::new(kind));
         self.pending.map(layer, map);
     }
 
-    /// Has a map give a verdict, or none any more.
+    /// Sets the verdict of a map for a key; `None` removes it.
     pub fn lead(&mut self, layer: Layer, map: ChainName, key: MapKey, to: Option<MapVerdict>) {
         let map_of_kind = self.desired.maps.entry((layer, map)).or_insert_with(|| VerdictMap::new(key.kind()));
         let members = &mut map_of_kind.members;
@@ -440,7 +451,7 @@ impl Table {
         }
     }
 
-    /// Wants a set with these members of the table's family.
+    /// Defines a set with these members of the table's family, and replaces an earlier definition.
     ///
     /// # Errors
     /// If two ids have one name, or for members that a set of this type cannot have, which are left out.
@@ -467,7 +478,7 @@ impl Table {
         result
     }
 
-    /// Wants some members more, and some less.
+    /// Adds and removes members of a set.
     ///
     /// # Errors
     /// If there is no such set, or for members that it cannot have, which are left out.
@@ -499,13 +510,13 @@ impl Table {
         result
     }
 
-    /// The members that a set is to have, in order; `None` if there is no such set.
+    /// Returns the desired members of a set, in order; `None` if there is no such set.
     #[must_use]
     pub fn set_members(&self, name: IpSetName) -> Option<Vec<Member>> {
         self.desired.sets.get(&SetName::new(name)).map(|set| set.members().collect())
     }
 
-    /// Programs a chain even if nothing leads to it, or not any more.
+    /// Programs a chain also while it is unreferenced; `pinned: false` ends that.
     pub fn pin_chain(&mut self, layer: Layer, chain: ChainName, pinned: bool) {
         let state = self.desired.layers.get_mut(layer);
         if pinned && state.pinned.insert(chain) {
@@ -521,7 +532,7 @@ impl Table {
         self.desired.layers.get(layer).graph.definition(chain).map(Arc::as_ref)
     }
 
-    /// Does not want a set any more. It goes when no rule asks for it.
+    /// Removes a set from the desired state. It is deleted once no rule uses it.
     pub fn remove_set(&mut self, name: IpSetName) {
         let name = SetName::new(name);
         self.desired.layouts.refused.on_shrunk(name);
@@ -531,34 +542,35 @@ impl Table {
         self.pending.sets.insert(name);
     }
 
-    /// Somebody may have changed the table: the next plan reads it.
+    /// Makes the next plan read the table, for example because another process may have changed it.
     pub fn invalidate(&mut self) {
         self.kernel.read_at = None;
     }
 
-    /// Somebody else may have changed the table: it is read again, though not twice within half a second.
+    /// Notes that another process may have changed the table: it is read again, though not twice
+    /// within half a second.
     pub fn suspect(&mut self) {
         self.kernel.suspected = true;
     }
 
-    /// How many transactions the kernel has made for this table.
+    /// Number of transactions that the kernel has made for this table.
     #[must_use]
     pub fn transactions(&self) -> u64 {
         self.transactions
     }
 
-    /// What is out of sync, in a fixed order: the layer, and what is wrong with which chain.
+    /// Returns the chains that are out of sync, with layer and reason, in a fixed order.
     #[must_use]
     pub fn problems(&self) -> Vec<(Layer, ChainProblem)> {
         self.chain_problems()
     }
 
-    /// Sets that the kernel does not have as they should be.
+    /// Returns the sets that differ in the kernel from the desired ones.
     pub fn set_problems(&self) -> impl Iterator<Item = SetProblem> + '_ {
         self.desired.sets.iter().filter_map(|(name, set)| set.problem(*name))
     }
 
-    /// What has happened so far.
+    /// Returns the counters so far.
     #[must_use]
     pub fn stats(&self) -> TableStats {
         TableStats {
@@ -572,7 +584,8 @@ impl Table {
         }
     }
 
-    /// What to do at `now`, the time since a fixed moment of the caller's choice that never goes backwards.
+    /// Returns the next step at `now`, the time since a fixed moment of the caller's choice that
+    /// never goes backwards.
     ///
     /// If an earlier plan was not reported back, its outcome counts as unknown.
     pub fn plan(&mut self, now: Duration) -> Plan {
@@ -615,8 +628,8 @@ impl Table {
         Plan::Commit(transaction)
     }
 
-    /// Gives the transactions for a kernel that has no such table, and assumes from then on that they have been committed. Written as
-    /// text they are the input of `nft -f`.
+    /// Returns the transactions for a kernel without such a table, and assumes from then on that
+    /// they have been committed. Their text is the input of `nft -f`.
     ///
     /// # Errors
     /// If a hook leads to a chain that is not defined.
@@ -654,8 +667,9 @@ impl Table {
             .map(|at| at.saturating_sub(now))
     }
 
-    /// Reports what reading led to: what [`SnapshotReader::finish`](crate::wire::SnapshotReader::finish) made of the listings,
-    /// `None` if there is no such table. A report that was not asked for is ignored.
+    /// Reports the result of a reading: the snapshot of
+    /// [`SnapshotReader::finish`](crate::wire::SnapshotReader::finish), `None` if there is no such
+    /// table. A report without a [`Plan::Read`] is ignored.
     pub fn on_read(&mut self, now: Duration, result: Result<Option<Snapshot>, ReadError>) {
         let Phase::Reading = self.round.phase else { return };
         self.round.phase = Phase::Idle;
@@ -665,7 +679,7 @@ impl Table {
                 if snapshot.as_ref().is_some_and(|snapshot| snapshot.has_unreadable_names) {
                     tracing::warn!(
                         table = %self.config.id,
-                        "objects whose names are no text stay in the table; another process made them"
+                        "objects of another process, with invalid names, stay in the table"
                     );
                 }
                 let observed = Observed::new(snapshot);
@@ -675,7 +689,7 @@ impl Table {
                     let clobbered = believed.differences(&observed);
                     if clobbered > 0 {
                         self.stats.clobbered += clobbered as u64;
-                        tracing::warn!(table = %self.config.id, clobbered, "Somebody else changed our table; putting it right");
+                        tracing::warn!(table = %self.config.id, clobbered, "another process changed the table; repairing it");
                     }
                 }
                 self.kernel.observed = Some(observed);
@@ -694,7 +708,7 @@ impl Table {
         }
     }
 
-    /// Reports what a transaction led to. A report that was not asked for is ignored.
+    /// Reports the result of a transaction. A report without a [`Plan::Commit`] is ignored.
     pub fn on_committed(&mut self, now: Duration, result: Result<(), CommitError>) {
         let phase = std::mem::replace(&mut self.round.phase, Phase::Idle);
         let Phase::Committing { transaction, is_all } = phase else {
@@ -714,7 +728,7 @@ impl Table {
             }
             Err(CommitError::Refused(refused)) if !refused.is_empty() => {
                 self.count_failure(&transaction);
-                // Perhaps somebody else was faster.
+                // Another process may have changed the table in between.
                 self.faults.refusals =
                     self.kernel.observed.take().map(|believed| Refusals { transaction, refused, believed });
                 return;
@@ -724,12 +738,12 @@ impl Table {
                 with_causes(&error)
             }
         };
-        // What was believed of the table may be wrong.
+        // The state of the table is uncertain.
         self.kernel.observed = None;
         self.fail_or_wait(now, TableError::Write { table: self.config.id, reason });
     }
 
-    /// The table was read again after a refusal.
+    /// Handles a refusal after the table was read again.
     fn on_refusals(&mut self, now: Duration, refusals: Refusals) {
         let Refusals { transaction, refused, believed } = refusals;
         let is_as_believed = self.kernel.observed.as_ref().is_some_and(|observed| believed.is_same(observed));
@@ -755,7 +769,7 @@ impl Table {
             self.round.failure = Some(error);
             return;
         }
-        tracing::debug!(table = %self.config.id, error = %with_causes(&error), "Trying again");
+        tracing::debug!(table = %self.config.id, error = %with_causes(&error), "retrying");
         self.round.phase = Phase::Waiting { until: now + FIRST_DELAY * 2_u32.pow(self.round.retries) };
         self.round.retries += 1;
     }

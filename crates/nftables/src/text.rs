@@ -1,8 +1,9 @@
-//! The words of a rule as `nft` reads them.
+//! Text of a rule in `nft` syntax.
 //!
-//! They are inputs of rule hashes: any byte that changes makes every running node rewrite its rules once
-//! (`felix/nftables/match_builder.go`, `felix/nftables/actions.go`). Where the original's words are refused by `nft`, or do
-//! not say what is meant, they differ; [`Deviation`] lists these.
+//! They are inputs of rule hashes: any byte that changes makes every running node rewrite its rules
+//! once (`felix/nftables/match_builder.go`, `felix/nftables/actions.go`). The text differs from
+//! Felix's where `nft` refuses that, or where it has another meaning than intended; [`Deviation`]
+//! lists these places.
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;
@@ -16,7 +17,7 @@ use tortie_netfilter::{
 use crate::features::Features;
 use crate::names::{FullNames, LayeredName, SetName};
 
-/// What the text of a rule depends on besides the rule.
+/// Inputs of a rule's text besides the rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// The family of the table.
@@ -25,20 +26,20 @@ pub struct Context<'a> {
     pub layer: Table,
     /// The full names of the layer's chains.
     pub names: &'a FullNames,
-    /// What the kernel can do.
+    /// Features of the kernel.
     pub features: Features,
 }
 
-/// Where a rule's words differ on purpose from what the original writes. Each is for a defect of the original's, which has a
-/// number, and a test on a kernel with packets (`crates/rules/tests/nftables/defects`).
+/// Deliberate difference of a rule's text from Felix's. Each avoids a defect of Felix, which has a
+/// number and a test on a kernel with packets (`crates/rules/tests/nftables/defects`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Deviation {
-    /// `ct status != dnat` is true of practically every packet; the bit is asked for instead.
+    /// `ct status != dnat` is true of nearly every packet; the bit is matched instead.
     NotDnat,
-    /// `icmp type 8 code 0` is not of the language, and its negation would deny less than it should.
+    /// `icmp type 8 code 0` is not valid syntax, and its negation would deny less than it should.
     IcmpCode,
-    /// An interface's name that `nft` takes for something else is quoted.
+    /// An interface's name that `nft` would misread is quoted.
     QuotedInterface,
 }
 
@@ -129,7 +130,7 @@ fn write_match(question: &Match, family: Family, protocol: Option<Protocol>, out
         Match::InInterface(pattern) => write_interface("iifname", pattern, out),
         Match::NotInInterface(pattern) => write_interface("iifname !=", pattern, out),
         Match::OutInterface(pattern) => write_interface("oifname", pattern, out),
-        // There is no such match; the chain is refused, and something that drops is in its place.
+        // There is no such match: the chain is refused, and a stand-in that drops takes its place.
         Match::InBridgePort(port) => write!(out, "physdev in {port}"),
         Match::Bridged => out.write_str("physdev bridged"),
         Match::ArpReply(of) => write!(out, "arp operation reply arp saddr ip {of}"),
@@ -150,7 +151,7 @@ fn write_match(question: &Match, family: Family, protocol: Option<Protocol>, out
             let (address, port) = (address(*side), port(*side));
             write!(out, "{ip} {address} . meta l4proto . th {port} {}@{}", not(*negated), SetName::new(*set))
         }
-        // A set takes its place before; otherwise it is refused as well.
+        // A named set has replaced it before; otherwise it is refused as well.
         Match::AnyOf { side, .. } => write!(out, "{ip} {} @cali-unknown", address(*side)),
         Match::Ports { side, ports, negated } => {
             write!(out, "{} {} {}", transport(protocol), port(*side), not(*negated))?;
@@ -205,7 +206,7 @@ fn write_interface(key: &str, pattern: &InterfacePattern, out: &mut String) -> f
     write!(out, "{key} {name}{wildcard}")
 }
 
-/// Whether `nft` would take the name for something else without quotes: a number, or several words.
+/// Reports whether `nft` would misread the name without quotes, as a number or as several words.
 pub(crate) fn needs_quotes(name: InterfaceName) -> bool {
     let name = name.as_str();
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'/' | b'\\');
@@ -222,7 +223,7 @@ const fn conntrack_state(state: ConntrackState) -> &'static str {
     }
 }
 
-/// The word for a header with ports.
+/// Returns `nft`'s name of a header with ports.
 const fn transport(protocol: Option<Protocol>) -> &'static str {
     match protocol {
         Some(protocol) => match protocol.number() {
@@ -249,7 +250,7 @@ fn write_ports(ports: &PortList, out: &mut String) -> fmt::Result {
 }
 
 fn write_action(action: &Action, context: &Context<'_>, out: &mut String) -> fmt::Result {
-    // The verdict comes out of the map; the original counts no packets here.
+    // The verdict comes from the map; Felix counts no packets here.
     if !matches!(action, Action::Dispatch { .. }) {
         out.write_str("counter ")?;
     }
@@ -270,7 +271,7 @@ fn write_statement(action: &Action, context: &Context<'_>, out: &mut String) -> 
             write!(out, " vmap @{}", LayeredName::new(context.layer, map.as_str()))
         }
         Action::Several(actions) => write_several(actions, context, out),
-        // The rules take its place before; otherwise it is refused as well.
+        // The included rules have replaced it before; otherwise it is refused as well.
         Action::Include(_) => out.write_str("jump cali-unknown"),
         Action::Reject(RejectWith::PortUnreachable) => out.write_str("reject"),
         Action::Reject(RejectWith::TcpReset) => out.write_str("reject with tcp reset"),
@@ -340,17 +341,17 @@ fn write_snat(addr: IpAddr, ports: Option<PortRange>, out: &mut String) -> fmt::
     }
 }
 
-/// Returns the beginning of log lines: as much as the kernel takes.
+/// Returns the prefix of log lines, cut to the kernel's limit.
 pub(crate) fn log_prefix(prefix: &LogPrefix) -> String {
     within_limit(&format!("{}: ", prefix.as_str())).to_owned()
 }
 
-/// Returns as many characters as the kernel takes of a prefix: `NF_LOG_PREFIXLEN` bytes with the terminator.
+/// Returns the part of a prefix that fits the kernel: `NF_LOG_PREFIXLEN` bytes with the terminator.
 pub(crate) fn within_limit(prefix: &str) -> &str {
     const LIMIT: usize = 127;
     let end = prefix.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= LIMIT).last();
     prefix.get(..end.unwrap_or_default()).unwrap_or_default()
 }
 
-/// How much of a packet goes to the listeners of a group.
+/// Bytes of a packet that the listeners of a group get.
 pub(crate) const NFLOG_SIZE: u32 = 80;

@@ -1,4 +1,4 @@
-//! Changes of a table, all of which happen at once or not at all.
+//! Changes of a table that take effect together or not at all.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,27 +19,28 @@ pub struct TableId {
     pub family: Family,
     /// Its name.
     pub name: &'static str,
-    /// It sees ARP packets in place of the family's own; the family, IPv4, is that of the addresses in them.
+    /// Whether it sees ARP packets instead of the family's. The family, IPv4, is that of the
+    /// addresses in them.
     pub is_arp: bool,
 }
 
 impl TableId {
-    /// Felix's, which is ours as well, so that either takes over what the other left.
+    /// Felix's table, which Tortie uses as well, so that either takes over the other's rules.
     #[must_use]
     pub const fn calico(family: Family) -> Self {
         Self::of(family, "calico")
     }
 
-    /// Felix's table of ARP packets, which is ours as well.
+    /// Felix's table of ARP packets, which Tortie uses as well.
     pub const CALICO_ARP: Self = Self { family: Family::V4, name: "calico-arp", is_arp: true };
 
-    /// A table that sees packets of a family.
+    /// Returns a table for packets of a family.
     #[must_use]
     pub const fn of(family: Family, name: &'static str) -> Self {
         Self { family, name, is_arp: false }
     }
 
-    /// The word of metrics: `4`, `6` or `arp`.
+    /// Label in metrics: `4`, `6` or `arp`.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -57,12 +58,12 @@ impl fmt::Display for TableId {
     }
 }
 
-/// What packets a base chain sees.
+/// Type, hook and priority of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BaseChain {
     /// Its type.
     pub kind: ChainKind,
-    /// Where packets come from.
+    /// Its netfilter hook.
     pub hook: Hook,
     /// Its place among others at the hook.
     pub priority: i32,
@@ -78,7 +79,7 @@ pub enum ChainKind {
 }
 
 impl ChainKind {
-    /// The kernel's word.
+    /// The kernel's name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -89,7 +90,7 @@ impl ChainKind {
     }
 }
 
-/// Where the kernel asks base chains.
+/// Netfilter hook of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the kernel's own names")]
 pub enum Hook {
@@ -101,7 +102,7 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// The word of `nft`.
+    /// The name in `nft` syntax.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -126,49 +127,49 @@ impl fmt::Display for BaseChain {
 pub struct ProgramRule {
     /// Text, comment and hash.
     pub shown: RenderedRule,
-    /// What the kernel runs.
+    /// Its program in the kernel.
     pub expressions: Vec<Expression>,
 }
 
 /// One change of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the fields are what the names say")]
+#[expect(missing_docs, reason = "the names describe the fields")]
 pub enum Command {
-    /// Makes the table, unless it is there.
+    /// Creates the table, unless it exists.
     AddTable,
     /// Removes the table with all that is in it.
     DeleteTable,
-    /// Makes a chain, unless it is there.
+    /// Creates a chain, unless it exists.
     AddChain { chain: LayeredName, base: Option<BaseChain> },
     /// Removes all rules of a chain.
     FlushChain { chain: LayeredName },
-    /// Removes a chain that is empty and not led to.
+    /// Removes a chain that is empty and unreferenced.
     DeleteChain { chain: LayeredName },
-    /// Puts a rule behind all others of its chain.
+    /// Appends a rule to its chain.
     AddRule { chain: LayeredName, rule: Arc<ProgramRule> },
-    /// Puts a rule in the place of another.
+    /// Replaces a rule.
     ReplaceRule { chain: LayeredName, handle: u64, rule: Arc<ProgramRule> },
     /// Removes a rule.
     DeleteRule { chain: LayeredName, handle: u64 },
-    /// Makes a verdict map, unless it is there.
+    /// Creates a verdict map, unless it exists.
     AddMap { map: LayeredName, kind: MapKind },
     /// Removes all elements of a map.
     FlushMap { map: LayeredName },
-    /// Removes a map that no rule asks.
+    /// Removes a map that no rule refers to.
     DeleteMap { map: LayeredName },
-    /// Has a map give verdicts.
+    /// Adds verdicts to a map.
     AddMapElements { map: LayeredName, elements: Vec<(MapKey, Verdict)> },
-    /// Has a map give no verdicts any more.
+    /// Removes verdicts from a map.
     DeleteMapElements { map: LayeredName, elements: Vec<(MapKey, Verdict)> },
-    /// Makes the flow table, unless it is there, and adds interfaces to it.
+    /// Creates the flow table, unless it exists, and adds interfaces to it.
     AddFlowTable { devices: Vec<InterfaceName> },
-    /// Takes interfaces out of the flow table.
+    /// Removes interfaces from the flow table.
     DeleteFlowDevices { devices: Vec<InterfaceName> },
-    /// Removes a flow table that no rule leads to, whoever made it.
+    /// Removes a flow table that no rule refers to, of any program.
     DeleteFlowTable { name: Arc<str> },
-    /// Makes a set, unless it is there.
+    /// Creates a set, unless it exists.
     AddSet { set: SetName, kind: SetKind },
-    /// Removes a set that no rule asks, whoever made it.
+    /// Removes a set that no rule refers to, of any program.
     DeleteSet { set: Arc<str> },
     /// Adds elements to a set.
     AddElements { set: SetName, kind: SetKind, elements: Vec<Member> },
@@ -178,7 +179,7 @@ pub enum Command {
 
 /// Changes of a table in their order.
 ///
-/// It displays as what `nft -f` reads, an element a line.
+/// It displays as the input of `nft -f`, one element per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
     /// The table.
@@ -194,7 +195,7 @@ impl Transaction {
         Self { table, commands: Vec::new() }
     }
 
-    /// Whether sets, or what they hold, are changed.
+    /// Reports whether it changes sets or their elements.
     #[must_use]
     pub fn changes_sets(&self) -> bool {
         self.commands.iter().any(|command| {
@@ -208,7 +209,7 @@ impl Transaction {
         })
     }
 
-    /// How many lines of `nft` the changes are.
+    /// Number of lines as input of `nft`.
     #[must_use]
     pub fn line_count(&self) -> usize {
         let lines = |command: &Command| match command {
@@ -290,7 +291,7 @@ impl fmt::Display for FlowDevices<'_> {
     }
 }
 
-/// In quotes where `nft` takes it for something else without.
+/// In quotes where `nft` would misread the name.
 struct Interface(InterfaceName);
 
 impl fmt::Display for Interface {

@@ -1,5 +1,5 @@
-//! Transactions and what the kernel tells, as netlink messages of `NFNL_SUBSYS_NFTABLES`
-//! (`linux/netfilter/nf_tables.h`). Whoever has a socket sends and receives them.
+//! Transactions and listings as netlink messages of `NFNL_SUBSYS_NFTABLES`
+//! (`linux/netfilter/nf_tables.h`). The caller sends and receives them over a socket.
 
 mod reading;
 mod writing;
@@ -57,7 +57,7 @@ const RULE_CHAIN: u16 = 2;
 const RULE_HANDLE: u16 = 3;
 const RULE_EXPRESSIONS: u16 = 4;
 const RULE_USERDATA: u16 = 7;
-/// The comment among what is kept beside a rule (`NFTNL_UDATA_RULE_COMMENT`).
+/// Kind of a comment in a rule's user data (`NFTNL_UDATA_RULE_COMMENT`).
 const USERDATA_COMMENT: u8 = 0;
 
 const SET_TABLE: u16 = 1;
@@ -114,7 +114,7 @@ mod value_type {
     pub(super) const IFNAME: u32 = 41;
     pub(super) const VERDICT: u32 = 0xffff_ff00;
 
-    /// Values one behind the other.
+    /// Type of a concatenation of values.
     pub(super) const fn concatenated(mut types: &[u32]) -> u32 {
         const BITS: u32 = 6;
         let mut all = 0;

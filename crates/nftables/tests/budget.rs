@@ -1,5 +1,6 @@
-//! Chains whose layout is over budget have their rules asked one after the other; others keep their layout.
-#![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
+//! The rules of chains whose layout is over budget are evaluated one after the other; other chains
+//! keep their layout.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -64,7 +65,7 @@ impl Bench {
             .collect()
     }
 
-    /// Whether a policy has a chain of its own in the kernel.
+    /// Reports whether a policy has a separate chain in the kernel.
     fn is_led_to(&self, owner: &str) -> bool {
         self.table.kernel_name(LAYER, policy(owner)).is_some()
     }
@@ -102,7 +103,7 @@ fn ports(owner: &str, count: u16) -> Vec<Rule> {
     (0..count).map(one).collect()
 }
 
-/// Rules that all ask for members of one set, and for each of the same ports.
+/// Rules that all match members of one set, and each the same ports.
 fn products(owner: &str, set: &str, count: u16, ports: u16) -> Vec<Rule> {
     let one = |number: u16| {
         let destination = (0..ports).map(|port| 1000 + 2 * port).map(PortList::single);
@@ -123,7 +124,7 @@ fn copies_for_ports_and_members_are_refused_before_they_are_made() {
     let budget = Budget { group: 2 << 20, node: 64 << 20 };
     let mut bench = Bench::new(budget);
     bench.set("all", 2_000);
-    // 16 maps of 2,000 addresses, each held by 12 rules.
+    // 16 maps of 2,000 addresses, each with 12 rules.
     bench.policy(LOUD, products(LOUD, "all", 12, 16));
     bench.policy(CALM, ports(CALM, 8));
     bench.group("loud", &[LOUD]);
@@ -132,7 +133,7 @@ fn copies_for_ports_and_members_are_refused_before_they_are_made() {
     assert_eq!(bench.over(), [(group("loud"), budget.group)].into());
     assert!(bench.is_led_to(LOUD) && !bench.is_led_to(CALM));
     assert!(bench.table.stats().maps > 0, "the calm group keeps its map");
-    // Less is laid out as ever.
+    // Fewer addresses are laid out as usual.
     bench.policy(LOUD, products(LOUD, "peers", 12, 16));
     bench.apply();
     assert_eq!(bench.over(), BTreeSet::new());
@@ -176,7 +177,7 @@ fn the_namespace_that_takes_the_most_gives_way() {
     assert!((1..8).contains(&over.len()), "{over:?}");
     assert!(!bench.is_led_to(CALM));
     assert!(over.iter().all(|(_, limit)| *limit == budget.node));
-    // Room that others leave is used.
+    // Free room is used.
     for owner in owners.iter().skip(2) {
         bench.policy(owner, ports(owner, 4));
     }
@@ -248,7 +249,7 @@ fn members_that_leave_bit_by_bit_cost_an_attempt_in_five_seconds() {
     bench.now += Duration::from_secs(5);
     bench.apply();
     assert_eq!(bench.over(), BTreeSet::new());
-    // Nothing is left to try.
+    // No retry is pending.
     let next = bench.kernel.apply(&mut bench.table, &mut bench.now).unwrap();
     assert!(next > Some(Duration::from_secs(60)), "{next:?}");
 }

@@ -1,5 +1,5 @@
-//! Which rules a count is for.
-#![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
+//! Assignment of counters to rules.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const V4: TableId = TableId::calico(Family::V4);
 const POLICY: ChainName = ChainName::from_static("cali-pi-x");
 const GROUP: ChainName = ChainName::from_static("cali-gi-x");
 
-/// Rules that let these ports through, each of an owner of its own.
+/// Rules that allow these ports, each with a different owner.
 fn rules(ports: &[u16]) -> Vec<Rule> {
     let rule = |port: &u16| {
         let actions = [Action::SetMark(MarkBits::new(0x1_0000).unwrap()), Action::Return];
@@ -28,7 +28,7 @@ fn rules(ports: &[u16]) -> Vec<Rule> {
     ports.iter().map(rule).collect()
 }
 
-/// FORWARD leads to a group whose chain has the rules of the policy's, and one that comes from nowhere.
+/// FORWARD leads to a group whose chain has the policy's rules, and one without origin.
 fn counted(layout: Layout) -> (Table, Vec<RuleCount>) {
     let mut table = Table::new(TableConfig { layout, ..TableConfig::new(V4) }, Features::ALL);
     let jump = vec![Rule::new(Action::Jump(GROUP))];
@@ -43,7 +43,7 @@ fn counted(layout: Layout) -> (Table, Vec<RuleCount>) {
     for (packets, rule) in (1..).zip(all) {
         rule.counted = Some(Counted { packets, bytes: packets * 60 });
     }
-    // One that somebody else has written meanwhile.
+    // A rule that another process has written meanwhile.
     let last = listed.chains.values_mut().filter_map(|chain| chain.rules.last_mut()).last().unwrap();
     last.comment = "cali:0000000000000000; his".to_owned();
     let counts = table.counts(&listed);

@@ -1,4 +1,4 @@
-//! Replays the inputs that are kept from fuzzing, through the checks of the fuzz target.
+//! Replays stored fuzzing inputs through the checks of the fuzz target.
 
 #[path = "../../../fuzz/checks/nftables_message.rs"]
 mod nftables_message;

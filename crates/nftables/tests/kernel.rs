@@ -1,5 +1,5 @@
 //! A table on a real kernel.
-#![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 #![allow(clippy::disallowed_methods, reason = "runs nft, sends packets and measures, in private network namespaces")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,7 +52,7 @@ fn table(members: &[&str]) -> Table {
     table
 }
 
-/// Does what the table asks for; returns how many transactions were made.
+/// Applies the table; returns the number of transactions.
 fn apply(namespace: &Namespace, table: &mut Table) -> usize {
     namespace.run(|| Nft::open().unwrap().apply(table)).unwrap().unwrap().len()
 }
@@ -76,11 +76,11 @@ kernel_test! {
         }
         let mut restarted = table(&["10.0.0.0/8", "10.1.0.0/16", "0.0.0.0/1"]);
         assert_eq!(apply(&namespace, &mut restarted), 0);
-        // The network that covered the others goes: what was inside comes.
+        // The network that covered the others is removed: the covered ones are added.
         restarted = table(&["10.0.0.0/8", "10.1.0.0/16"]);
         assert_eq!(apply(&namespace, &mut restarted), 1);
         assert!(listed(&namespace).contains("elements = { 10.0.0.0/8 }"));
-        // What was written is what is read.
+        // The table in the kernel equals the written one.
         let mut table = table(&["10.0.0.0/8"]);
         assert_eq!(apply(&namespace, &mut table), 0);
         let to = MapVerdict::Goto(name("cali-fw-cali1"));
@@ -156,13 +156,13 @@ kernel_test! {
             // Another policy.
             "nft 'add chain ip calico filter-INPUT { policy drop; }'".to_owned(),
             "nft delete table ip calico".to_owned(),
-            // No packet would be seen by any chain.
+            // No chain would see packets.
             "nft 'add table ip calico { flags dormant; }'".to_owned(),
             "nft 'delete table ip calico; add table ip calico { flags dormant; }'".to_owned(),
         ] {
             namespace.shell(&change).unwrap();
             table.invalidate();
-            // Sets that are gone come before rules.
+            // Missing sets are written before rules.
             let count = if change.starts_with("nft delete table") { 2 } else { 1 };
             assert_eq!(apply(&namespace, &mut table), count, "{change}");
             let sorted = |text: &str| {
@@ -188,7 +188,7 @@ kernel_test! {
         apply(&namespace, &mut table);
         let sent = namespace.run(|| {
             let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-            // The answers that nobody listens there come to the same socket.
+            // The ICMP errors for the closed port come to the same socket.
             (0..3).filter(|_| socket.send_to(b"x", "127.0.0.1:9").is_ok()).count()
         });
         assert_eq!(sent.unwrap(), 3);
@@ -205,7 +205,7 @@ kernel_test! {
     fn the_kernel_names_the_chain_that_it_refuses() {
         let namespace = Namespace::new().unwrap();
         let mut table = table(&["10.0.0.0/8"]);
-        // No route is looked up before there is one to take.
+        // The kernel refuses reverse path lookups at OUTPUT.
         let spoofed = Rule::when(Matches::new().reverse_path_fails(), Action::Drop);
         table.update_chain(Layer::Filter, Chain::new(name("cali-x"), vec![spoofed]));
         let jump = vec![Rule::new(Action::Jump(name("cali-x")))];
@@ -246,7 +246,8 @@ kernel_test! {
         println!("one more: {:?}", begun.elapsed());
     }
 
-    /// What stays covered while a network takes the place of those inside of it, or they its place, is found all the time.
+    /// A lookup always finds an address that stays covered, while a network replaces those inside
+    /// it, or they replace it.
     fn a_member_that_stays_covered_is_found_while_networks_are_exchanged() {
         let namespace = Namespace::new().unwrap();
         namespace.shell("ip link set lo up").unwrap();
@@ -266,7 +267,7 @@ kernel_test! {
             let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             let (mut sent, mut dropped) = (0_u64, 0_u64);
             while !is_over.load(Ordering::Relaxed) {
-                // The sender is told of what is dropped at OUTPUT.
+                // The sender gets an error for a packet that is dropped at OUTPUT.
                 let result = socket.send_to(b"x", "127.0.0.1:9");
                 dropped += u64::from(result.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied));
                 sent += 1;

@@ -1,5 +1,5 @@
-//! What a table writes, and what it writes not.
-#![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
+//! Transactions that a table writes.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ struct Lab {
 const SET: &str = "cali40s:clients";
 
 impl Lab {
-    /// FORWARD leads to a chain that lets a set through and drops the rest.
+    /// FORWARD leads to a chain that accepts a set and drops all other packets.
     fn new() -> Self {
         let mut lab = Self {
             table: Table::new(TableConfig::new(V4), Features::ALL),
@@ -88,7 +88,7 @@ fn everything_is_one_transaction_behind_that_of_new_sets_and_nothing_is_none() {
     assert!(at("add chain ip calico filter-cali-FORWARD") < at("counter jump filter-cali-FORWARD"));
     assert_eq!(lines.iter().filter(|line| line.contains(" hook ")).count(), 14);
     assert_eq!(lab.apply(), [""; 0]);
-    // Nor does somebody else who wants the same write anything.
+    // Another process with the same desired state writes nothing either.
     let mut other = Lab::new();
     std::mem::swap(&mut other.kernel, &mut lab.kernel);
     assert_eq!(other.apply(), [""; 0]);
@@ -100,7 +100,7 @@ fn a_member_is_a_line() {
     lab.apply();
     lab.set(&["10.0.0.0/8", "192.0.2.1/32", "192.0.2.2/32"]);
     assert_eq!(lab.apply(), ["add element ip calico cali40s-clients { 192.0.2.2/32 }"]);
-    // What is inside of another network is not told.
+    // A network inside another one is not written.
     lab.set(&["10.0.0.0/8", "10.1.0.0/16", "192.0.2.1/32", "192.0.2.2/32"]);
     assert_eq!(lab.apply(), [""; 0]);
     lab.set(&["10.1.0.0/16", "192.0.2.1/32", "192.0.2.2/32"]);
@@ -119,7 +119,7 @@ fn rules_before_a_change_stay() {
     lab.policy(&[Action::Accept, Action::Accept, Action::Drop]);
     lab.apply();
     lab.policy(&[Action::Accept, Action::Drop, Action::Drop]);
-    // Their numbers are not known before the table has been read.
+    // Their handles are unknown before the table has been read.
     let lines = lab.apply();
     assert_eq!((lines.len(), lines[0].as_str()), (4, "flush chain ip calico filter-cali-FORWARD"));
     lab.table.invalidate();
@@ -133,7 +133,7 @@ fn rules_before_a_change_stay() {
     lab.apply();
     lab.policy(&[Action::Accept]);
     let lines = lab.apply();
-    // Less than to delete the other three.
+    // Fewer commands than deletion of the other three.
     assert_eq!((lines.len(), lines[0].as_str()), (2, "flush chain ip calico filter-cali-FORWARD"));
 }
 
@@ -184,7 +184,7 @@ fn a_refused_opening_is_left_out_until_the_kernel_takes_it() {
     };
     assert_eq!(error.0, "Operation not supported");
     assert!(matches!(lab.table.plan(lab.now), Plan::Done { problems: 1, .. }));
-    // It is tried again, and the rest is in force meanwhile.
+    // It is retried, and the rest is in force meanwhile.
     lab.now += Duration::from_secs(2);
     lab.apply();
     assert_eq!(lab.table.problems().len(), 1);
@@ -256,7 +256,7 @@ fn maps_lead_to_chains_and_keep_them_there() {
     assert_eq!(lines.last().unwrap(), "delete chain ip calico filter-cali-fw-cali1");
 }
 
-/// Somebody else writes to the table.
+/// Commits a change to the table, as another process would.
 fn meddle(lab: &mut Lab, command: Command) {
     let mut transaction = tortie_nftables::Transaction::new(V4);
     transaction.commands.push(command);
@@ -291,7 +291,7 @@ fn what_is_refused_since_another_was_faster_is_nobodys_fault() {
         lab.apply();
         let reads = lab.table.stats().reads;
         meddle(&mut lab, change(chain.clone(), set));
-        // Part of what the other has changed.
+        // Part of the other process's change.
         lab.set(&["172.16.5.0/24", "192.0.2.1/32"]);
         lab.policy(&[Action::Accept, Action::Drop]);
         lab.apply();
@@ -358,7 +358,7 @@ fn a_base_chain_that_is_refused_is_there_as_soon_as_it_is_taken() {
         _ => None,
     }));
     for _ in 0..3 {
-        // Nothing leads to policy: that must not pass for policy in force.
+        // Nothing leads to policy: that must not count as success.
         let error = lab.kernel.apply(&mut lab.table, &mut lab.now).unwrap_err();
         assert_eq!(error.to_string(), "cannot write table ip calico: Too many links");
         assert!(lab.kernel.dump().iter().any(|line| line.contains("filter-cali-FORWARD") || line.contains(SET)));
@@ -373,7 +373,7 @@ fn a_base_chain_that_is_refused_is_there_as_soon_as_it_is_taken() {
     assert_eq!(lab.kernel.dump(), fresh.kernel.dump());
 }
 
-/// A rule that nftables has no words for.
+/// A rule that nftables cannot express.
 fn of_a_bridge_port(action: Action) -> Rule {
     Rule::when(Matches::new().bridged(), action)
 }
@@ -388,8 +388,7 @@ fn a_base_chain_without_words_is_told_and_stays_as_it_is() {
     set(&mut lab, hook(of_a_bridge_port(Action::Accept)));
     for _ in 0..2 {
         let error = lab.kernel.apply(&mut lab.table, &mut lab.now).unwrap_err();
-        let expected =
-            "cannot write table ip calico: nftables does not know the port of a bridge by which a packet came";
+        let expected = "cannot write table ip calico: nftables cannot match the bridge port of a packet";
         assert_eq!((error.to_string().as_str(), lab.kernel.dump()), (expected, before.clone()));
         lab.now += Duration::from_secs(30);
     }
@@ -438,7 +437,8 @@ fn a_chain_whose_stand_in_is_refused_is_there_as_soon_as_it_is_taken() {
     assert_eq!(lab.kernel.dump(), fresh.kernel.dump());
 }
 
-/// FORWARD leads to policies that tell their names, each with a set of its own; the first set has these members.
+/// FORWARD leads to policies with NFLOG prefixes, each with a separate set; the first set has these
+/// members.
 fn told_policies(first: &[&str], policies: u16) -> Lab {
     let config = TableConfig { layout: Layout::Fast, ..TableConfig::new(V4) };
     let mut table = Table::new(config, Features::ALL);
@@ -487,7 +487,7 @@ fn a_member_changes_what_one_address_leads_to_and_its_chain_is_there_before() {
     let mut lab = told_policies(&["10.0.0.1/32"], 20);
     lab.made();
     assert!(lab.kernel.dump().iter().any(|line| line.contains("ip saddr vmap @")), "{:#?}", lab.kernel.dump());
-    // An address that two sets hold.
+    // An address in two sets.
     lab.set_of(0, &["10.0.0.1/32", "10.1.0.7/32"]);
     let made = lab.made();
     assert_eq!(made.len(), 2, "{made:?}");
@@ -497,7 +497,7 @@ fn a_member_changes_what_one_address_leads_to_and_its_chain_is_there_before() {
         lines.filter(|line| line.contains("10.1.0.7 : ")).count()
     };
     assert_eq!((elements("delete"), elements("add")), (1, 1), "{made:?}");
-    // The element of the set, that of the map twice, and the chain that nothing leads to any more.
+    // The element of the set, that of the map twice, and the unreferenced chain.
     assert_eq!(made[1].lines().count(), 5, "{made:?}");
     lab.set_of(0, &["10.0.0.1/32"]);
     let undone = lab.made();

@@ -1,5 +1,5 @@
-//! Messages for the kernel stay within bounds, and messages of the kernel that cannot be understood are told.
-#![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
+//! Messages to the kernel stay within bounds, and unreadable messages from the kernel are reported.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,13 +67,13 @@ fn rule_of(expressions: Vec<Expression>) -> Vec<Message> {
 fn many_ports_of_one_rule_take_several_messages() {
     let single = ports((0..20_000).map(|port| (2 * port, 2 * port)).collect());
     assert_eq!(entries(&single, NEWSETELEM, 3).len(), 20_000);
-    // Where each range begins, and where what is behind it does.
+    // The start of each range, and the first port behind it.
     let ranges = ports((0..10_000).map(|port| (4 * port, 4 * port + 1)).collect());
     assert_eq!(entries(&ranges, NEWSETELEM, 3).len(), 20_000);
     let elements: Vec<_> = ranges.iter().filter(|message| message.kind == NEWSETELEM).collect();
     assert!(elements.len() > 1);
     for message in elements {
-        // All are for the set that the first message makes.
+        // All elements are for the set that the first message creates.
         let ids = attributes(&message.payload[4..]).into_iter().filter(|(kind, _)| *kind == 4);
         assert_eq!(ids.map(|(_, id)| id).collect::<Vec<_>>(), [1_u32.to_be_bytes()]);
     }
@@ -143,7 +143,7 @@ fn a_message_that_lacks_something_is_told() {
     let unlisted = Malformed { object: "element", part: "set" };
     let element = [attribute(2, b"unknown\0"), attribute(3, &[])];
     assert_eq!(reader().on_message(NEWSETELEM, &message(&element)), Err(unlisted));
-    // Of another table nothing matters.
+    // Messages of another table are ignored.
     assert_eq!(reader().on_message(NEWCHAIN, &[&[2, 0, 0, 0][..], &attribute(1, b"other\0")].concat()), Ok(()));
 }
 

@@ -1,7 +1,8 @@
-//! How long a node's tables take: in nftables as kept here, in iptables-nft with IP sets, and by bare `nft -f` of the text that
-//! nftables is given here. Prints a table; `--test` does it once and small.
+//! Time to write and to change a node's tables: by the nftables reconciler, in iptables-nft with IP
+//! sets, and by plain `nft -f` of the same nftables text. Prints a table; `--test` runs once with a
+//! small node.
 #![allow(clippy::disallowed_methods, reason = "measures, and runs programs in private network namespaces")]
-#![allow(clippy::unwrap_used, reason = "a benchmark may stop at what cannot be")]
+#![allow(clippy::unwrap_used, reason = "a failed step ends the benchmark")]
 
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -36,7 +37,7 @@ const SMALL: Size = Size { pods: 5, policies: 20, members: 2_000, runs: 1 };
 fn main() -> ExitCode {
     let size = if std::env::args().any(|arg| arg == "--test") { SMALL } else { LARGE };
     if let Err(NetnsError::Create(_)) = Namespace::new() {
-        // Without privileges once more, as root of a user namespace.
+        // Without privileges, run again as root of a user namespace.
         return again_in_user_namespace();
     }
     let columns: Vec<Vec<(&str, Measured)>> = (0..size.runs).map(|_| run(size)).reduce(fastest).into_iter().collect();
@@ -129,7 +130,7 @@ fn run(size: Size) -> Vec<(&'static str, Measured)> {
     rows
 }
 
-/// What is described, in the words of either.
+/// Policies and pods of a node, rendered for either packet filter.
 struct Node {
     renderer: Renderer,
     policies: usize,
@@ -173,7 +174,7 @@ impl Node {
         Chain::new(policy_chain(Direction::Ingress, &Self::policy_id(number)), rules)
     }
 
-    /// The chains that there are whatever is in the cluster.
+    /// Returns the chains that do not depend on the cluster's state.
     fn fixed(&self) -> Vec<Chain> {
         let mut fixed = self.renderer.fixed_chains(Layer::Filter, Family::V4);
         fixed.extend(self.renderer.host_dispatch(HostDispatch::Filter, [], false));

@@ -1,8 +1,9 @@
 //! ARP replies that the node must not give (`felix/dataplane/linux/endpoint_mgr.go`).
 //!
-//! The node answers on a workload's interface for every address that it has a route to (proxy ARP), the workload's own included,
-//! since that is behind the same interface. A workload that asks whether somebody else has its address would give it up. Chains of
-//! a table of ARP packets drop these answers.
+//! The node answers ARP requests on a workload's interface for every address that it has a route to
+//! (proxy ARP). That includes the workload's own address, since it is behind the same interface. A
+//! workload that checks for duplicate addresses would then give up its address. Chains of an ARP
+//! table drop these replies.
 
 use std::net::Ipv4Addr;
 
@@ -11,7 +12,7 @@ use tortie_netfilter::{Action, Chain, DispatchBy, HookPosition, InterfaceName, M
 use crate::fixed::Hook;
 use crate::names::{EndpointChain, chain, endpoint_chain};
 
-/// The rule by which replies come to the interfaces' chains.
+/// Returns the rule that sends ARP replies to the interfaces' chains.
 #[must_use]
 pub fn arp_hook() -> Hook {
     Hook {

@@ -9,38 +9,38 @@ use tortie_netfilter::{
 
 use crate::marks::{MarkMaskTooSmall, Marks};
 
-/// What the rules of a node depend on besides policies and endpoints. Names in quotes are Felix's parameters
-/// (`felix/config/config_params.go`).
+/// Configuration of a node's rules, besides policies and endpoints. Names in quotes are Felix's
+/// parameters (`felix/config/config_params.go`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RulesConfig {
     /// The meaning of each mark bit, from `IptablesMarkMask`.
     pub marks: Marks,
     /// Beginnings of the names of workload interfaces, `InterfacePrefix`.
     pub workload_prefixes: Vec<InterfaceName>,
-    /// How packets of workloads are told apart.
+    /// Match for packets of workloads.
     pub workloads: WorkloadsBy,
-    /// Who enforces policy.
+    /// Mechanism that enforces policy.
     pub policy_by: PolicyBy,
-    /// Where programs enforce policy: whether `filter` accepts packets of workloads that these let through, which go on to rules
-    /// of others otherwise.
+    /// With [`PolicyBy::Programs`]: whether `filter` accepts packets of workloads that the programs
+    /// allow. Otherwise they go on to other rules.
     pub accepts_beside_programs: bool,
-    /// What chains are written for.
+    /// Packet filter for which chains are rendered.
     pub packet_filter: PacketFilter,
-    /// What happens to denied packets, `IptablesFilterDenyAction`.
+    /// Action for denied packets, `IptablesFilterDenyAction`.
     pub deny: DenyAction,
-    /// What happens to allowed packets in `filter`, `IptablesFilterAllowAction`.
+    /// Action for allowed packets in `filter`, `IptablesFilterAllowAction`.
     pub filter_allow: AllowAction,
-    /// What happens to allowed packets in `mangle`, `IptablesMangleAllowAction`.
+    /// Action for allowed packets in `mangle`, `IptablesMangleAllowAction`.
     pub mangle_allow: AllowAction,
-    /// What happens to packets from a workload to the host after egress policy allowed them,
+    /// Action for packets from a workload to the host that egress policy has allowed,
     /// `DefaultEndpointToHostAction`.
     pub endpoint_to_host: EndpointToHostAction,
-    /// What happens to packets to service addresses that nobody translated, `ServiceLoopPrevention`; `None` lets them
-    /// loop.
+    /// Action for packets to service addresses without DNAT, `ServiceLoopPrevention`; `None` lets
+    /// them loop.
     pub service_loop: Option<DenyAction>,
-    /// Connections to the host that no policy can cut, `FailsafeInboundHostPorts`.
+    /// Ports of connections to the host that policy cannot deny, `FailsafeInboundHostPorts`.
     pub failsafe_inbound: Vec<FailsafePort>,
-    /// Connections from the host that no policy can cut, `FailsafeOutboundHostPorts`.
+    /// Ports of connections from the host that policy cannot deny, `FailsafeOutboundHostPorts`.
     pub failsafe_outbound: Vec<FailsafePort>,
     /// Whether packets that connection tracking finds invalid are denied, not `DisableConntrackInvalidCheck`.
     pub deny_invalid_conntrack: bool,
@@ -124,7 +124,7 @@ impl RulesConfig {
         }
     }
 
-    /// Whether there are tunnels of any kind to other nodes.
+    /// Reports whether there are tunnels of any kind to other nodes.
     #[must_use]
     pub fn has_tunnels(&self) -> bool {
         let wireguard = self.wireguard.v4.enabled || self.wireguard.v6.enabled;
@@ -148,18 +148,19 @@ impl Default for RulesConfig {
     }
 }
 
-/// Who enforces policy.
+/// Mechanism that enforces policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum PolicyBy {
-    /// Chains of iptables.
+    /// iptables or nftables chains.
     #[default]
     Chains,
-    /// Programs in the kernel, which are somebody else's business. Chains are left with what translates addresses, sets DSCP
-    /// values, guards tunnels and stops service loops.
+    /// eBPF programs, which other code manages. Chains only translate addresses, set DSCP values,
+    /// protect tunnels and stop service loops.
     Programs,
 }
 
-/// What chains are written for: they are the same but for what one of the two cannot say, or says in less.
+/// Packet filter for which chains are rendered. Chains differ only where one filter lacks a
+/// feature, or has a shorter form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum PacketFilter {
     /// iptables, of either implementation.
@@ -169,17 +170,17 @@ pub enum PacketFilter {
     Nftables(NftablesConfig),
 }
 
-/// What is optional with nftables.
+/// Options of nftables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct NftablesConfig {
-    /// Established connections are left to a flow table, `NFTablesFlowTableOffload`.
+    /// Whether established connections are offloaded to a flow table, `NFTablesFlowTableOffload`.
     pub offload_flows: bool,
-    /// How chains are laid out, `NFTablesLayout`.
+    /// Layout of chains, `NFTablesLayout`.
     pub layout: Layout,
 }
 
 impl PacketFilter {
-    /// Whether verdict maps are there to find the chain of an interface in one step.
+    /// Reports whether verdict maps find the chain of an interface in one step.
     pub(crate) const fn has_maps(self) -> bool {
         matches!(self, Self::Nftables(_))
     }
@@ -189,7 +190,7 @@ impl PacketFilter {
         matches!(self, Self::Nftables(NftablesConfig { layout: Layout::Fast, .. }))
     }
 
-    /// How chains are laid out.
+    /// Returns the layout of chains.
     #[must_use]
     pub const fn layout(self) -> Layout {
         match self {
@@ -198,29 +199,29 @@ impl PacketFilter {
         }
     }
 
-    /// Whether established connections are left to a flow table.
+    /// Reports whether established connections are offloaded to a flow table.
     #[must_use]
     pub const fn offloads_flows(self) -> bool {
         matches!(self, Self::Nftables(NftablesConfig { offload_flows: true, .. }))
     }
 }
 
-/// How packets of workloads are told apart.
+/// Match for packets of workloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum WorkloadsBy {
-    /// By the interface's name, which the endpoint says.
+    /// By the interface name of the endpoint.
     #[default]
     Name,
-    /// By the workload's address, on the interface where that was found.
+    /// By the workload's address, on the interface where it was found.
     Address,
 }
 
-/// What happens to packets that are denied.
+/// Action for denied packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DenyAction {
-    /// They vanish.
+    /// Dropped without notice.
     Drop,
-    /// The sender is told.
+    /// Dropped, with an ICMP error to the sender.
     Reject,
 }
 
@@ -234,7 +235,7 @@ impl DenyAction {
         }
     }
 
-    /// The word that comments use.
+    /// Returns the name of the action in comments.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -244,12 +245,12 @@ impl DenyAction {
     }
 }
 
-/// What happens to packets that policy allowed.
+/// Action for packets that policy allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AllowAction {
-    /// They are through this table.
+    /// They skip the rest of the table.
     Accept,
-    /// They go on to other programs' rules.
+    /// They continue with other programs' rules.
     Return,
 }
 
@@ -264,12 +265,12 @@ impl AllowAction {
     }
 }
 
-/// What happens to packets from workloads to the host.
+/// Action for packets from workloads to the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EndpointToHostAction {
-    /// They vanish.
+    /// Dropped without notice.
     Drop,
-    /// The sender is told.
+    /// Dropped, with an ICMP error to the sender.
     Reject,
     /// They reach the host.
     Accept,
@@ -290,7 +291,7 @@ impl EndpointToHostAction {
     }
 }
 
-/// A port that stays open whatever policy says.
+/// A port that stays open, independent of policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FailsafePort {
     /// The protocol.
@@ -301,7 +302,7 @@ pub struct FailsafePort {
     pub net: Option<Cidr>,
 }
 
-/// A tunnel that packets between nodes may take.
+/// A tunnel for packets between nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TunnelConfig {
     /// Whether the tunnel is in use.
@@ -348,32 +349,32 @@ pub struct WireguardTunnel {
     pub port: u16,
 }
 
-/// What `OpenStack` needs.
+/// Settings for `OpenStack`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenStackConfig {
     /// Address and port of the metadata service, `MetadataAddr` and `MetadataPort`.
     pub metadata: Option<(Ipv4Addr, u16)>,
 }
 
-/// What kube-proxy's IPVS mode needs.
+/// Settings for kube-proxy's IPVS mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IpvsConfig {
     /// Ports of `NodePort` services, `KubeNodePortRanges`.
     pub node_ports: Vec<PortRange>,
 }
 
-/// How log actions of policies look.
+/// Format and rate of log actions in policies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
     /// `LogPrefix`, where `%t` is the tier, `%k` the kind, `%n` the name and `%p` the namespace and name; empty is
     /// Felix's default.
     pub prefix: String,
-    /// At most this often, `LogActionRateLimit`, with this burst, `LogActionRateLimitBurst`.
+    /// Maximum rate of log lines, `LogActionRateLimit`, with its burst, `LogActionRateLimitBurst`.
     pub limit: Option<(Rate, Option<u16>)>,
 }
 
 impl LogConfig {
-    /// What a line begins with that a rule of a policy logs.
+    /// Returns the prefix of lines that a policy rule logs.
     ///
     /// ```
     /// use tortie_model::{PolicyId, PolicyKind, TierName};
@@ -388,7 +389,7 @@ impl LogConfig {
         self.prefix(tier.as_str(), id.kind.short_name(), &id.namespace, &id.name)
     }
 
-    /// What a line begins with that a rule of a profile logs.
+    /// Returns the prefix of lines that a profile rule logs.
     #[must_use]
     pub fn prefix_of_profile(&self, name: &ProfileName) -> LogPrefix {
         self.prefix("", "pro", "", name.as_str())
@@ -421,7 +422,7 @@ impl LogConfig {
     }
 }
 
-/// How packets that leave the pools are masqueraded.
+/// Masquerading of packets that leave the pools.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NatConfig {
     /// Source ports of masqueraded TCP and UDP connections, `NATPortRange`; any if `None`.

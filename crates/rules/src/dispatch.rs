@@ -15,7 +15,7 @@ use crate::endpoint::has_packet_rate;
 use crate::names::{EndpointChain, chain, endpoint_chain, host_endpoint};
 use crate::renderer::Renderer;
 
-/// Which of the dispatch chains of host endpoints.
+/// Purpose of dispatch chains of host endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HostDispatch {
     /// `filter`: normal and forward policy, both directions.
@@ -24,12 +24,13 @@ pub enum HostDispatch {
     MangleIngress,
     /// `mangle` POSTROUTING: normal policy for the host's translated packets, to host endpoints only.
     MangleEgress,
-    /// `raw`: untracked policy, both directions. The endpoint of all interfaces has no part in it.
+    /// `raw`: untracked policy, both directions. An endpoint of all interfaces does not apply.
     Raw,
 }
 
 impl HostDispatch {
-    /// The chains where it begins, the end of a packet that each looks at, and the chains to which it leads.
+    /// Returns the root chains, the side of a packet that each matches, and the endpoints' chains
+    /// to which it leads.
     const fn roots(self) -> &'static [(ChainName, Side, EndpointChain)] {
         use EndpointChain::{FromHost, FromHostForward, ToHost, ToHostForward};
         use Side::{Destination, Source};
@@ -50,8 +51,8 @@ impl HostDispatch {
 }
 
 impl Renderer {
-    /// The dispatch chains of workloads. A packet of an interface that looks like a workload's but is not listed is
-    /// denied: that is what protects workloads that are not programmed yet.
+    /// Returns the dispatch chains of workloads. A packet of an unlisted interface with a workload
+    /// prefix is denied. That protects workloads that are not programmed yet.
     ///
     /// With nftables the interfaces are members of two maps ([`Renderer::workload_maps`]), and the chains are always the same.
     #[must_use]
@@ -71,8 +72,8 @@ impl Renderer {
         chains
     }
 
-    /// What the verdict maps of `filter` say of a workload's interface, and which of them nothing; all of them nothing if there is
-    /// no such workload.
+    /// Returns a workload interface's member in each verdict map of `filter`; `None` for maps
+    /// without one. If there is no such workload, all are `None`.
     #[must_use]
     pub fn workload_maps(
         &self,
@@ -97,7 +98,7 @@ impl Renderer {
         maps
     }
 
-    /// Whether packets of known connections are let through before endpoints are looked for.
+    /// Reports whether packets of known connections are accepted before the dispatch to endpoints.
     pub(crate) fn passes_known_connections(&self) -> bool {
         let config = self.config();
         config.packet_filter.is_fast()
@@ -105,7 +106,7 @@ impl Renderer {
             && config.filter_allow == AllowAction::Accept
     }
 
-    /// The verdict maps that chains ask, whatever endpoints there are.
+    /// Returns the verdict maps that chains use, for any endpoints.
     #[must_use]
     pub fn verdict_maps(&self) -> Vec<(Table, ChainName, MapKind)> {
         let filter = |map| (Table::Filter, map, MapKind::Interface);
@@ -131,7 +132,8 @@ impl Renderer {
         maps
     }
 
-    /// What the verdict maps of a table say of interfaces with host endpoints; nothing where there are no such maps.
+    /// Returns the members of a table's verdict maps for interfaces with host endpoints; none if
+    /// the layout has no such maps.
     #[must_use]
     pub fn host_maps(
         &self,
@@ -156,8 +158,9 @@ impl Renderer {
         members
     }
 
-    /// The dispatch chains of host endpoints for one purpose. `any` tells whether there is an endpoint for all
-    /// interfaces without one of their own; without it, packets of other interfaces are left alone.
+    /// Returns the dispatch chains of host endpoints for one purpose. `any` is whether an endpoint
+    /// for all interfaces applies to interfaces without a separate one. Without it, packets of
+    /// other interfaces are left alone.
     #[must_use]
     pub fn host_dispatch(
         &self,
@@ -169,7 +172,7 @@ impl Renderer {
         use Side::{Destination, Source};
 
         let is_fast = self.config().packet_filter.is_fast();
-        // Maps say it of all of them.
+        // Maps list them all instead.
         let bins = Bins::new(interfaces.into_iter().filter(|_| !is_fast));
         let otherwise = |target| {
             let any = any.then(|| Action::Goto(endpoint_chain(target, host_endpoint(&HostInterface::All))));
@@ -223,7 +226,7 @@ impl Bins {
         let mut names: Vec<InterfaceName> = interfaces.into_iter().collect();
         names.sort_unstable();
         names.dedup();
-        // In sorted order, what the first and the last share all share.
+        // In sorted order, the common prefix of the first and the last is common to all.
         let common = match (names.first(), names.last()) {
             (Some(first), Some(last)) => {
                 first.as_str().bytes().zip(last.as_str().bytes()).take_while(|(a, b)| a == b).count()
@@ -237,7 +240,8 @@ impl Bins {
         &self.names
     }
 
-    /// Child chains and, last, the root. `end` is what happens to packets of other interfaces.
+    /// Returns child chains and, last, the root. `end` has the rules for packets of other
+    /// interfaces.
     fn tree(&self, root: ChainName, side: Side, target: EndpointChain, end: &[Rule]) -> Vec<Chain> {
         let (mut chains, mut rules) = self.branches(root, "", side, target, end);
         rules.extend_from_slice(end);
@@ -245,7 +249,8 @@ impl Bins {
         chains
     }
 
-    /// Child chains, and the rules of the root that lead to them or straight to an endpoint.
+    /// Returns child chains, and the rules of the root that lead to them or directly to an
+    /// endpoint.
     pub(crate) fn branches(
         &self,
         root: ChainName,
@@ -291,7 +296,7 @@ impl Bins {
     }
 }
 
-/// Leads to where the map of a chain's name says.
+/// Returns the rule that looks up the map with the chain's name.
 pub(crate) fn by_map(map: ChainName, side: Side) -> Rule {
     let by = match side {
         Side::Source => DispatchBy::InInterface,

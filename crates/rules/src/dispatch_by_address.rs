@@ -1,9 +1,11 @@
-//! From an address to its endpoint's chain, for nodes on which other CNI plugins name the interfaces.
+//! Dispatch from addresses to endpoints' chains, for nodes on which other CNI plugins name the
+//! interfaces.
 //!
-//! An address is its workload's on one interface only, and behind one port of it if that is a bridge. From anywhere else,
-//! to anywhere else, and as long as it was not found, its packets are denied; so are those of unknown addresses on
-//! interfaces that look like workloads'. As with names, a packet passes a rule for each bin and one for each address of its
-//! own bin, not one for each workload.
+//! An address belongs to its workload on one interface only, and behind one port of it if that is a
+//! bridge. Its packets from any other place, to any other place, and before the address was found,
+//! are denied. Packets of unknown addresses on interfaces with a workload prefix are denied as
+//! well. As with names, a packet passes a rule for each bin and one for each address of its own
+//! bin, not one for each workload.
 
 use tortie_model::{Cidr, Family};
 use tortie_netfilter::{Action, Chain, ChainName, ChainPrefix, IcmpType, InterfaceName, Matches, Rule, Side};
@@ -17,30 +19,32 @@ const BIN_BITS: u8 = 4;
 /// Neighbour solicitation and advertisement (RFC 4861).
 const NEIGHBOUR_DISCOVERY: [u8; 2] = [135, 136];
 
-/// Where a workload's address was found.
+/// Interface or bridge port at which a workload's address was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(clippy::exhaustive_structs, reason = "whoever finds workloads makes them")]
+#[allow(clippy::exhaustive_structs, reason = "callers that discover workloads construct it")]
 pub struct WorkloadPlace {
     /// The interface that leads there.
     pub interface: InterfaceName,
-    /// The port, if that is a bridge, and if the kernel tells rules by which one a packet came.
+    /// The port, if the interface is a bridge and the kernel makes the port of a packet available
+    /// to rules.
     pub port: Option<InterfaceName>,
 }
 
 /// An address of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(clippy::exhaustive_structs, reason = "whoever finds workloads makes them")]
+#[allow(clippy::exhaustive_structs, reason = "callers that discover workloads construct it")]
 pub struct WorkloadAddress {
     /// The address, or network.
     pub net: Cidr,
     /// The name that the endpoint's chains have.
     pub endpoint: InterfaceName,
-    /// Where it is; `None` if that is not known.
+    /// Its place; `None` if unknown.
     pub place: Option<WorkloadPlace>,
 }
 
 impl Renderer {
-    /// The dispatch chains of workloads by these addresses; those of the other family are passed over.
+    /// Returns the dispatch chains of workloads by these addresses; addresses of the other family
+    /// are ignored.
     #[must_use]
     pub fn workload_dispatch_by_address(
         &self,
@@ -79,7 +83,8 @@ impl Renderer {
         chains
     }
 
-    /// Without it, workloads behind one bridge could not find each other. Who is found is up to policy.
+    /// Returns the rules that allow IPv6 neighbour discovery between workloads behind one bridge.
+    /// Policy decides about all other packets.
     fn bridged_discovery(&self, family: Family) -> Vec<Rule> {
         let allow = || self.config().filter_allow.action();
         let discovery = |number| {

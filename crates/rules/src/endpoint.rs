@@ -1,5 +1,5 @@
-//! The chains of one endpoint: in which order tiers, policies and profiles are asked, and what happens when none of
-//! them answers (`felix/rules/endpoints.go`).
+//! The chains of one endpoint: order of tiers, policies and profiles, and the action at the end
+//! (`felix/rules/endpoints.go`).
 
 use tortie_model::{AdminState, Direction, HostInterface, InterfaceName, ProfileName, QosControls, TierDefaultAction};
 use tortie_netfilter::{
@@ -14,7 +14,7 @@ use crate::renderer::Renderer;
 /// When in a packet's life a chain's policies apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// To or from the endpoint; profiles have the last word.
+    /// To or from the endpoint; profiles come last.
     Normal,
     /// Through the endpoint.
     Forward,
@@ -25,24 +25,26 @@ enum Stage {
 }
 
 impl Stage {
-    /// Whether a tier's end decides. Later policy of another stage may still apply to what the others leave undecided.
+    /// Reports whether the end of a tier decides. In the other stages, later policy may still apply
+    /// to undecided packets.
     const fn ends_tiers(self) -> bool {
         matches!(self, Self::Normal | Self::Forward)
     }
 }
 
-/// What makes one endpoint chain different from another.
+/// Properties that distinguish endpoint chains.
 struct Kind {
     chain: EndpointChain,
     stage: Stage,
     direction: Direction,
     failsafe: Option<ChainName>,
     allow: Action,
-    /// Whether tunnel packets that the endpoint makes itself are denied: they could carry anything past policy.
+    /// Whether tunnel packets that the endpoint sends itself are denied: they could carry other
+    /// packets past policy.
     guards_encapsulation: bool,
 }
 
-/// What decides about the packets of an endpoint.
+/// Policies, profiles and limits of an endpoint.
 #[derive(Clone, Copy)]
 struct EndpointPolicies<'a> {
     tiers: &'a [TierGroups],
@@ -115,8 +117,8 @@ impl Renderer {
         ]
     }
 
-    /// The `mangle` chain of a host endpoint for the host's translated packets. What is allowed returns, since other
-    /// programs' changes to the packet may follow.
+    /// Returns the `mangle` chain of a host endpoint for the host's translated packets. Allowed
+    /// packets return, since other programs' changes to the packet may follow.
     #[must_use]
     pub fn host_endpoint_mangle_egress(
         &self,
@@ -321,14 +323,14 @@ struct QosLimits {
 
 impl QosLimits {
     fn new(qos: &QosControls, direction: Direction) -> Self {
-        /// What the kernel takes where no burst is given.
+        /// The kernel's burst if none is given.
         const DEFAULT_BURST: u16 = 5;
 
         let (rate, burst, connections) = match direction {
             Direction::Ingress => (qos.ingress_packet_rate, qos.ingress_packet_burst, qos.ingress_max_connections),
             Direction::Egress => (qos.egress_packet_rate, qos.egress_packet_burst, qos.egress_max_connections),
         };
-        // The kernel's largest number stands for all above it.
+        // Larger values are capped at the kernel's maximum.
         let packets = |n: i64| (n > 0).then(|| u16::try_from(n).unwrap_or(u16::MAX).min(PacketRate::MAX));
         Self {
             packet_rate: packets(rate).and_then(|rate| PacketRate::new(rate, packets(burst).unwrap_or(DEFAULT_BURST))),
@@ -347,7 +349,7 @@ fn chain_of(kind: EndpointChain, interface: &str, rules: Vec<Rule>) -> Chain {
     Chain { name, full_name, rules }
 }
 
-/// The word for a direction in comments.
+/// Returns the name of a direction in comments.
 pub(crate) const fn word(direction: Direction) -> &'static str {
     match direction {
         Direction::Ingress => "ingress",

@@ -11,9 +11,10 @@ use crate::marks::Marks;
 use crate::names::{EndpointChain, chain, endpoint_chain};
 use crate::renderer::Renderer;
 
-/// Gives each interface a number of its own and keeps it until it is released.
+/// Gives each interface a separate number and keeps it until it is released.
 ///
-/// The number starts from a hash of the name, so that after a restart most endpoints have the number they had.
+/// The search for a free number starts at a hash of the name, so that most endpoints keep their
+/// numbers after a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointMarks {
     mask: MarkBits,
@@ -22,14 +23,16 @@ pub struct EndpointMarks {
 }
 
 impl EndpointMarks {
-    /// No number is given yet. Zero stands for "no endpoint", and the lowest bit for "no endpoint of ours".
+    /// Starts without assigned numbers. Zero stands for "no endpoint", and the lowest bit for "no
+    /// endpoint of Tortie".
     #[must_use]
     pub fn new(marks: &Marks) -> Self {
         let reserved = marks.non_endpoint.map_or(0, |mark| number_of(mark.get(), marks.endpoint));
         Self { mask: marks.endpoint, marks: BTreeMap::new(), used: BTreeSet::from([0, reserved]) }
     }
 
-    /// The mark of an interface, a new one if it has none; `None` if all numbers are taken.
+    /// Returns the mark of an interface, a new one if it has none; `None` if all numbers are in
+    /// use.
     pub fn assign(&mut self, interface: InterfaceName) -> Option<MaskedMark> {
         if let Some(mark) = self.get(interface) {
             return Some(mark);
@@ -49,7 +52,7 @@ impl EndpointMarks {
         self.marks.get(&interface).map(|number| self.mark(*number))
     }
 
-    /// Takes an interface's number back.
+    /// Frees an interface's number.
     pub fn release(&mut self, interface: InterfaceName) {
         if let Some(number) = self.marks.remove(&interface) {
             self.used.remove(&number);
@@ -128,7 +131,8 @@ impl Renderer {
         chains
     }
 
-    /// What the verdict maps of `filter` say of interfaces and their numbers; nothing where there are no such maps.
+    /// Returns the members of the verdict maps of `filter` for interfaces and their numbers; none
+    /// if the layout has no such maps.
     #[must_use]
     pub fn endpoint_mark_maps(
         &self,

@@ -16,15 +16,16 @@ use crate::config::PolicyBy;
 use crate::names::chain;
 use crate::renderer::Renderer;
 
-/// Rules of ours in one of the kernel's own chains.
+/// Tortie's rules in one of the kernel's chains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hook {
     /// The table.
     pub table: Table,
     /// The kernel's chain.
     pub kernel_chain: ChainName,
-    /// Before or after the rules of other programs. The configuration may ask to append what is listed as insert
-    /// (`ChainInsertMode`); what is listed as append must stay behind.
+    /// Before or after the rules of other programs. The configuration may append rules with the
+    /// position `Insert` (`ChainInsertMode`); rules with the position `Append` must stay at the
+    /// end.
     pub position: HookPosition,
     /// The rules.
     pub rules: Vec<Rule>,
@@ -52,7 +53,8 @@ impl Renderer {
             jump(Table::Mangle, POSTROUTING, insert, chain::POSTROUTING),
             jump(Table::Nat, PREROUTING, insert, chain::PREROUTING),
             jump(Table::Nat, OUTPUT, insert, chain::OUTPUT),
-            // Behind kube-proxy's rule, which clears its masquerade mark: otherwise the encapsulated packet inherits it.
+            // Behind kube-proxy's rule that clears its masquerade mark: otherwise the encapsulated
+            // packet inherits the mark.
             jump(Table::Nat, POSTROUTING, append, chain::POSTROUTING),
             jump(Table::Filter, INPUT, insert, chain::INPUT),
             jump(Table::Filter, FORWARD, insert, chain::FORWARD),
@@ -61,8 +63,9 @@ impl Renderer {
         ]
     }
 
-    /// What happens to forwarded packets after other programs' rules: those that policy accepted are through; all
-    /// others are marked as accepted, by which `mangle` POSTROUTING knows that they do not come from the host.
+    /// Returns the rules for forwarded packets behind other programs' rules. The allow action
+    /// applies to packets that policy accepted. All others get the accept mark, by which `mangle`
+    /// POSTROUTING distinguishes them from the host's packets.
     fn forward_append_rules(&self) -> Vec<Rule> {
         vec![
             self.if_accepted(self.config().filter_allow.action()).comment("Policy explicitly accepted packet."),
@@ -82,8 +85,8 @@ impl Renderer {
         }
     }
 
-    /// Clears our policy marks, jumps to the host endpoints if the packet passes `matches`, and does `allow` to what
-    /// they accepted.
+    /// Clears Tortie's policy marks, jumps to the host endpoints if the packet passes `matches`,
+    /// and applies `allow` to packets that they accepted.
     fn host_endpoint_policy(&self, matches: Matches, dispatch: ChainName, allow: Action) -> [Rule; 3] {
         [
             Rule::new(Action::ClearMark(self.marks().policy())),

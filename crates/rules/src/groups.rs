@@ -29,8 +29,8 @@ impl PolicyGroup {
         Self { direction, policies, chain }
     }
 
-    /// Cuts a tier's policies into groups. `selector_of` tells a policy's selector; a policy whose selector is not
-    /// known is alone in its group.
+    /// Splits a tier's policies into groups. `selector_of` returns a policy's selector; a policy
+    /// with an unknown selector is alone in its group.
     pub fn of_tier<'a>(
         direction: Direction,
         policies: &'a [PolicyId],
@@ -67,12 +67,13 @@ impl PolicyGroup {
         self.chain
     }
 
-    /// The policies that the kernel sees: all but the staged ones.
+    /// Returns the policies that are programmed: all but the staged ones.
     pub fn enforced(&self) -> impl Iterator<Item = &PolicyId> {
         self.policies.iter().filter(|id| !id.kind.is_staged())
     }
 
-    /// Whether endpoints jump to the policies themselves, because a chain for at most one policy is not worth it.
+    /// Reports whether endpoints jump to the policies directly: a group of at most one policy needs
+    /// no chain.
     #[must_use]
     pub fn is_inlined(&self) -> bool {
         self.enforced().nth(1).is_none()
@@ -93,7 +94,7 @@ impl PolicyGroup {
 pub struct TierGroups {
     /// The tier.
     pub name: TierName,
-    /// What happens at its end; `None` (an unknown tier) denies.
+    /// Action at its end; `None` (an unknown tier) denies.
     pub default_action: Option<TierDefaultAction>,
     /// Policies for traffic to the endpoint.
     pub ingress: Vec<PolicyGroup>,
@@ -102,8 +103,8 @@ pub struct TierGroups {
 }
 
 impl TierGroups {
-    /// Cuts the policies of a tier into groups. `selector_of` gives the selector of a policy; a policy whose selector is not known
-    /// is alone in its group.
+    /// Splits the policies of a tier into groups. `selector_of` returns the selector of a policy; a
+    /// policy with an unknown selector is alone in its group.
     #[must_use]
     pub fn of<'a>(tier: &'a TierPolicies, mut selector_of: impl FnMut(&'a PolicyId) -> Option<&'a str>) -> Self {
         Self {
@@ -132,7 +133,8 @@ impl Renderer {
         const STRIDE: usize = 5;
 
         if self.config().packet_filter.is_fast() {
-            // What returns from a policy has a verdict, and no other policy of the group is asked.
+            // A packet that returns from a policy has a verdict and skips the other policies of the
+            // group.
             let include = |id| Rule::new(Action::Include(policy_chain(group.direction, id)));
             return Chain::new(group.chain, group.enforced().map(include).collect());
         }

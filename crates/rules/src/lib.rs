@@ -1,9 +1,9 @@
 //! The policy that one node must enforce, as typed chains.
 //!
-//! The input is a configuration ([`RulesConfig`]) and the desired state of `tortie-model`: policies, profiles, and the
-//! interfaces of endpoints. The output is typed chains of `tortie-netfilter`, to be evaluated, or printed by
-//! `tortie-iptables` and `tortie-nftables`. Every method of
-//! [`Renderer`] is a pure function; nothing here knows what the kernel holds.
+//! The input is a configuration ([`RulesConfig`]) and the desired state of `tortie-model`:
+//! policies, profiles, and the interfaces of endpoints. The output is typed chains of
+//! `tortie-netfilter`, to be evaluated, or printed by `tortie-iptables` and `tortie-nftables`.
+//! Every method of [`Renderer`] is a pure function; the crate does not read the kernel's state.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -148,35 +148,41 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! # How a packet meets these chains
+//! # Path of a packet through these chains
 //!
-//! | table | hooked chain | what is in it |
+//! | table | hooked chain | contents |
 //! |---|---|---|
 //! | `raw` | PREROUTING, OUTPUT | spoofed sources denied; untracked policy of host endpoints |
 //! | `mangle` | PREROUTING, POSTROUTING | pre-DNAT policy; DSCP; host policy for translated packets |
 //! | `nat` | PREROUTING, OUTPUT, POSTROUTING | floating addresses, masquerading |
 //! | `filter` | INPUT, FORWARD, OUTPUT | dispatch by interface to the endpoints' chains |
 //!
-//! * An endpoint's chain asks tiers in order, in each tier its policies in order, and at last the profiles.
-//! * A policy's chain only sets a mark: *accept*, or *pass* to the next tier. Denied packets end there.
-//! * The hooked chain turns the accept mark into the configured action, so that a packet between two workloads of the
-//!   node meets the policies of both.
-//! * A packet of a workload interface that nobody knows is denied, also while nothing of ours is running.
+//! * An endpoint's chain evaluates tiers in order, in each tier its policies in order, and at last
+//!   the profiles.
+//! * A policy's chain only sets a mark: *accept*, or *pass* to the next tier. Denied packets end
+//!   there.
+//! * The hooked chain turns the accept mark into the configured action, so that a packet between
+//!   two workloads of the node meets the policies of both.
+//! * A packet of an unlisted workload interface is denied, also while the agent does not run.
 //!
-//! # Where this differs from Felix
+//! # Differences from Felix
 //!
 //! Texts, names and hashes are Felix's, so that a node can be taken over without rewriting its rules. The exceptions
 //! are deliberate, and each is counted in the tests that compare with recorded output:
 //!
-//! * From the third match block of alternatives on, the result of the second no longer counts for the later ones.
-//! * A profile that passes begins by clearing the pass mark, which a tier or another profile may have left set: it would
-//!   skip the rest of the profile, denials included.
-//! * A rule that iptables cannot express ([`RuleProblem`]) fails closed and alone, and not with the whole table. One that
-//!   wants one protocol and excludes another asks for the wanted one only; one about the other family's ICMP is skipped.
-//! * One DSCP rule for each address; an IPv4 `NATOutgoingAddress` stays out of IPv6 tables; no chain that sets a mark of
-//!   no bits; names that a restore line cannot hold are hashed; annotations, foreign sources and DSCP values are sorted.
+//! * From the third match block of alternatives on, the result of the second no longer counts for
+//!   the later ones.
+//! * A profile that passes first clears the pass mark, which a tier or another profile may have
+//!   left set: the mark would skip the rest of the profile, denials included.
+//! * A rule that iptables cannot express ([`RuleProblem`]) fails closed alone, and not with the
+//!   whole table. A rule with a protocol and an excluded protocol matches the former only. A rule
+//!   about the other family's ICMP is skipped.
+//! * There is one DSCP rule for each address. An IPv4 `NATOutgoingAddress` is not in IPv6 tables.
+//!   No chain sets a mark without bits. Names that are not valid in a restore line are hashed.
+//!   Annotations, foreign sources and DSCP values are sorted.
 //!
-//! HTTP matches have no place in iptables: as in Felix, a rule with one is rendered by its other conditions.
+//! iptables and nftables cannot match HTTP requests. Felix renders a rule with an HTTP match by its
+//! other conditions; here it is a [`RuleProblem`] and fails closed.
 #![forbid(unsafe_code)]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 

@@ -13,14 +13,15 @@ use crate::renderer::{Renderer, static_set};
 /// A DSCP value for packets of one endpoint that leave the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DscpRule {
-    /// Where the packets come from, one of the endpoint's addresses.
+    /// Source of the packets, one of the endpoint's addresses.
     pub source: Net,
     /// The six bits.
     pub value: u8,
 }
 
 impl Renderer {
-    /// Gives packets that leave the pools an address of the node, if some pool of the family asks for it.
+    /// Returns the chain that applies SNAT to packets that leave the pools, if some pool of the
+    /// family has `natOutgoing`.
     #[must_use]
     pub fn nat_outgoing(&self, active: bool, family: Family) -> Chain {
         let rules = if active { self.masquerade(family) } else { Vec::new() };
@@ -39,7 +40,7 @@ impl Renderer {
                 .and_maybe(protocol, Matches::protocol)
                 .and_maybe(nat.out_interface, Matches::out_interface)
         };
-        // A table takes addresses of its own family only.
+        // A table takes addresses of one family only.
         let addr = nat.address.filter(|addr| Family::of(*addr) == family);
         let translate = |ports| match addr {
             Some(addr) => Action::Snat { addr, ports },
@@ -56,7 +57,8 @@ impl Renderer {
         rules
     }
 
-    /// Sends what arrives for an external address to an internal one; `to_internal` is by external address.
+    /// Returns the chain that translates external destination addresses to internal ones;
+    /// `to_internal` is by external address.
     #[must_use]
     pub fn fip_dnat(&self, to_internal: &BTreeMap<IpAddr, IpAddr>) -> Chain {
         let rule = |(external, internal): (&IpAddr, &IpAddr)| {
@@ -66,8 +68,8 @@ impl Renderer {
         Chain::new(chain::FIP_DNAT, by_text(to_internal).into_iter().map(rule).collect())
     }
 
-    /// Gives packets that an internal address sends to itself, by way of its external one, the external address as
-    /// source; `to_external` is by internal address.
+    /// Returns the chain that replaces the source of packets that an internal address sends to
+    /// itself through its external one; `to_external` is by internal address.
     #[must_use]
     pub fn fip_snat(&self, to_external: &BTreeMap<IpAddr, IpAddr>) -> Chain {
         let rule = |(internal, external): (&IpAddr, &IpAddr)| {
@@ -77,7 +79,8 @@ impl Renderer {
         Chain::new(chain::FIP_SNAT, by_text(to_external).into_iter().map(rule).collect())
     }
 
-    /// Stops packets to service addresses that nobody translated; those of the other family are skipped.
+    /// Returns the chain that stops packets to service addresses without DNAT. Services of the
+    /// other family are skipped.
     #[must_use]
     pub fn cidr_block(&self, services: impl IntoIterator<Item = Cidr>, family: Family) -> Chain {
         let mut rules = Vec::new();
@@ -91,7 +94,8 @@ impl Renderer {
         Chain::new(chain::CIDR_BLOCK, rules)
     }
 
-    /// Lets workloads use source addresses that are not theirs: per interface the networks that it may send from.
+    /// Returns the chain that allows workloads to use foreign source addresses: per interface the
+    /// networks that it may send from.
     #[must_use]
     pub fn rpf_skip(&self, allowed: &BTreeMap<InterfaceName, Vec<Cidr>>, family: Family) -> Chain {
         let rules = allowed
@@ -105,8 +109,9 @@ impl Renderer {
         Chain::new(chain::RPF_SKIP, rules)
     }
 
-    /// Gives packets that leave the cluster the DSCP value of their endpoint. One rule for each address: a rule of
-    /// several would be several rules in the kernel, all with one hash.
+    /// Returns the chain that sets the DSCP value of their endpoint on packets that leave the
+    /// cluster. There is one rule for each address: a rule with several would be several rules in
+    /// the kernel, all with one hash.
     #[must_use]
     pub fn egress_dscp(&self, values: &[DscpRule]) -> Chain {
         let mut values: Vec<(String, &DscpRule)> =
@@ -121,7 +126,7 @@ impl Renderer {
     }
 }
 
-/// Networks of one family, each once, in the order of their text.
+/// Returns the networks of one family, without duplicates, in the order of their text.
 fn of_family(nets: impl IntoIterator<Item = Cidr>, family: Family) -> Vec<Cidr> {
     let mut nets: Vec<Cidr> = nets.into_iter().filter(|net| net.family() == family).collect();
     nets.sort_by_cached_key(Cidr::to_string);

@@ -1,4 +1,4 @@
-//! Which bit of the packet mark means what.
+//! Meanings of packet mark bits.
 
 use tortie_netfilter::MarkBits;
 
@@ -18,9 +18,9 @@ pub struct Marks {
     pub scratch1: MarkBits,
     /// Arrived from the `WireGuard` device's peer; only if `WireGuard` is on.
     pub wireguard: Option<MarkBits>,
-    /// All bits that are left: the number of the endpoint that an IPVS packet came from.
+    /// All remaining bits: the number of the endpoint that an IPVS packet came from.
     pub endpoint: MarkBits,
-    /// The endpoint number that stands for "from no endpoint of ours"; only with IPVS.
+    /// The endpoint number for "from no endpoint of Tortie"; only with IPVS.
     pub non_endpoint: Option<MarkBits>,
 }
 
@@ -31,9 +31,9 @@ pub struct Marks {
 pub struct MarkMaskTooSmall {
     /// The mask.
     pub mask: u32,
-    /// How many bits it has.
+    /// Number of its bits.
     pub available: u32,
-    /// How many it must have.
+    /// Required number of bits.
     pub needed: u32,
 }
 
@@ -62,11 +62,11 @@ impl Default for Marks {
 }
 
 impl Marks {
-    /// The mask that Felix uses unless told otherwise.
+    /// Felix's default mask.
     pub const DEFAULT_MASK: u32 = 0xffff_0000;
 
-    /// Hands out the bits of `mask`: accept, pass, drop, scratch 0, scratch 1, with `wireguard` one more, and the rest
-    /// to endpoint numbers.
+    /// Assigns the bits of `mask`: accept, pass, drop, scratch 0, scratch 1, with `wireguard` one
+    /// more, and the rest to endpoint numbers.
     ///
     /// # Errors
     /// [`MarkMaskTooSmall`] with fewer than 6 bits (7 with `wireguard`).
@@ -100,7 +100,7 @@ impl Marks {
         self.pass | self.scratch0 | self.scratch1
     }
 
-    /// The two bits by which a policy chain gives its verdict.
+    /// Returns the two bits of a policy chain's verdict.
     #[must_use]
     pub fn verdict(&self) -> MarkBits {
         self.accept | self.pass

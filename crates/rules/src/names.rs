@@ -40,9 +40,9 @@ pub mod chain {
         FROM_WORKLOAD = "cali-from-wl-dispatch";
         /// Workloads, by the interface that a packet goes to.
         TO_WORKLOAD = "cali-to-wl-dispatch";
-        /// Interfaces that packets of known connections may come from without more ado: a map.
+        /// Map of interfaces from which packets of known connections are accepted directly.
         KNOWN_FROM = "cali-known-from";
-        /// Interfaces that packets of known connections may go to without more ado: a map.
+        /// Map of interfaces to which packets of known connections are accepted directly.
         KNOWN_TO = "cali-known-to";
         /// Host endpoints, by the interface that a packet to the host comes from.
         FROM_HOST_ENDPOINT = "cali-from-host-endpoint";
@@ -52,7 +52,7 @@ pub mod chain {
         FROM_HOST_ENDPOINT_FORWARD = "cali-from-hep-forward";
         /// Host endpoints, by the interface that a forwarded packet goes to.
         TO_HOST_ENDPOINT_FORWARD = "cali-to-hep-forward";
-        /// Service addresses that nobody translated.
+        /// Denial of packets to service addresses without DNAT.
         CIDR_BLOCK = "cali-cidr-block";
         /// Workloads that may use foreign source addresses.
         RPF_SKIP = "cali-rpf-skip";
@@ -79,7 +79,7 @@ pub mod chain {
     }
 }
 
-/// Ids of IP sets that exist without a policy asking for them (`felix/rules/rule_defs.go`).
+/// Ids of IP sets that exist independent of policies (`felix/rules/rule_defs.go`).
 pub mod static_set {
     macro_rules! ids {
         ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
@@ -100,7 +100,7 @@ pub mod static_set {
         VXLAN_SOURCES = "all-vxlan-net";
         /// Workloads whose traffic gets a DSCP value.
         DSCP_SOURCES = "dscp-src-net";
-        /// Addresses of this node's workloads, where these are told apart by address.
+        /// Addresses of this node's workloads, where workloads are matched by address.
         LOCAL_WORKLOADS = "local-workloads";
         /// Addresses whose connections are never left to a flow table.
         NO_FLOW_OFFLOAD = "no-flow-offload";
@@ -109,7 +109,7 @@ pub mod static_set {
     }
 }
 
-/// What a chain of an endpoint is for; each has its own prefix.
+/// Purpose of an endpoint's chain; each has a separate prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EndpointChain {
     /// `cali-tw-`: to a workload.
@@ -169,7 +169,7 @@ pub fn endpoint_chain(chain: EndpointChain, interface: &str) -> ChainName {
     ChainName::limited(chain.prefix(), interface)
 }
 
-/// What [`endpoint_chain`] would be if names could be longer.
+/// Returns the unshortened name for [`endpoint_chain`]; see `full_name`.
 pub(crate) fn full_endpoint_chain(chain: EndpointChain, interface: &str) -> Option<Arc<str>> {
     full_name(chain.prefix(), interface)
 }
@@ -189,17 +189,18 @@ const fn policy_prefix(direction: Direction) -> ChainPrefix {
     }
 }
 
-/// What [`policy_chain`] would be if names could be longer.
+/// Returns the unshortened name for [`policy_chain`]; see `full_name`.
 pub(crate) fn full_policy_chain(direction: Direction, id: &PolicyId) -> Option<Arc<str>> {
     full_name(policy_prefix(direction), &policy_id_text(id))
 }
 
-/// What [`profile_chain`] would be if names could be longer.
+/// Returns the unshortened name for [`profile_chain`]; see `full_name`.
 pub(crate) fn full_profile_chain(direction: Direction, name: &ProfileName) -> Option<Arc<str>> {
     full_name(profile_prefix(direction), name.as_str())
 }
 
-/// A name of at most as many bytes as nftables takes behind the longest name of a layer; `None` if iptables takes it as well.
+/// Returns a name that fits nftables behind the longest layer prefix; `None` if it equals the
+/// iptables name, or if `nft` cannot read it without quotes.
 fn full_name(prefix: ChainPrefix, id: &str) -> Option<Arc<str>> {
     const MAX_LEN: usize = 255 - "filter-".len();
     let name = limited_id(prefix.as_str(), id, MAX_LEN);
@@ -207,7 +208,7 @@ fn full_name(prefix: ChainPrefix, id: &str) -> Option<Arc<str>> {
     (is_shortened && name.bytes().all(is_bare)).then(|| name.into())
 }
 
-/// What `nft` reads as part of a name.
+/// Reports whether `nft` reads a byte as part of a name.
 const fn is_bare(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'\\' | b'_' | b'.' | b'-')
 }
@@ -257,7 +258,7 @@ const fn group_prefix(direction: Direction) -> ChainPrefix {
 /// included (`felix/rules/endpoints.go`).
 #[must_use]
 pub fn group_chain(direction: Direction, selector: &str, policies: &[PolicyId]) -> ChainName {
-    /// What fits behind the prefix.
+    /// Length that fits behind the prefix.
     const UID_LEN: usize = 20;
 
     let prefix = group_prefix(direction);

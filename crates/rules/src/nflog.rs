@@ -1,4 +1,4 @@
-//! What flow logs carry beside each packet: which rule gave the verdict (`felix/rules/nflogprefix.go`).
+//! NFLOG prefixes: the rule that gave the verdict, for flow logs (`felix/rules/nflogprefix.go`).
 
 use tortie_model::{Direction, TierName};
 use tortie_netfilter::{Action, NflogPrefix, limited_id};
@@ -8,7 +8,7 @@ pub const NFLOG_GROUP_INGRESS: u16 = 1;
 /// The NFLOG group of egress rules.
 pub const NFLOG_GROUP_EGRESS: u16 = 2;
 
-/// A verdict that a prefix tells of.
+/// A verdict in a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// `A`
@@ -29,7 +29,7 @@ impl Verdict {
     }
 }
 
-/// What kind of object a rule belongs to.
+/// Kind of object that a rule belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OwnerKind {
     /// `P`
@@ -61,7 +61,8 @@ pub fn rule_prefix(verdict: Verdict, kind: OwnerKind, direction: Direction, inde
     limited(format!("{}{}{}{index}|{owner}", verdict.letter(), kind.letter(), letter(direction)))
 }
 
-/// The prefix of a tier's end: `DPI|tier`, or `PPI|tier` where the tier passes what its policies did not decide.
+/// Returns the prefix of a tier's end: `DPI|tier`, or `PPI|tier` if the tier passes undecided
+/// packets.
 #[must_use]
 pub fn end_of_tier_prefix(verdict: Verdict, direction: Direction, tier: &TierName) -> String {
     limited(format!("{}{}{}|{tier}", verdict.letter(), OwnerKind::Policy.letter(), letter(direction)))
@@ -73,15 +74,15 @@ pub fn no_profile_prefix(direction: Direction) -> String {
     format!("{}{}{}", Verdict::Deny.letter(), OwnerKind::Profile.letter(), letter(direction))
 }
 
-/// What a prefix says, as far as it can be read off: the kernel keeps no more than 63 bytes of one, so that of a long name
-/// only a hash is there. Who knows all names can look such a prefix up by its text.
+/// Parts of a prefix. The kernel keeps at most 63 bytes of a prefix, so only a hash is left of a
+/// long name. A program that knows all names can find it by the prefix text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PrefixParts<'a> {
     /// A rule.
     Rule {
-        /// What it did.
+        /// Its verdict.
         verdict: Verdict,
-        /// What has it.
+        /// Kind of its owner.
         kind: OwnerKind,
         /// Its direction.
         direction: Direction,
@@ -92,14 +93,14 @@ pub enum PrefixParts<'a> {
     },
     /// The end of a tier.
     EndOfTier {
-        /// What it did.
+        /// Its verdict.
         verdict: Verdict,
         /// The direction.
         direction: Direction,
         /// The tier's name.
         tier: &'a str,
     },
-    /// That no profile allowed the packet.
+    /// No profile allowed the packet.
     NoProfile {
         /// The direction.
         direction: Direction,
@@ -107,7 +108,7 @@ pub enum PrefixParts<'a> {
 }
 
 impl<'a> PrefixParts<'a> {
-    /// Reads a prefix; `None` for one that is not ours or is cut.
+    /// Parses a prefix; `None` for a cut prefix, or one of another program.
     ///
     /// ```
     /// use tortie_model::Direction::Egress;
@@ -157,8 +158,9 @@ impl<'a> PrefixParts<'a> {
 /// The kernel's limit, with the zero byte behind it.
 const MAX: usize = 63;
 
-/// Keeps both ends of a prefix that the kernel would cut, with a hash of the whole in between. A prefix of exactly the
-/// kernel's limit is hashed too, so that nobody can choose one that looks like the hash of another.
+/// Keeps both ends of a prefix that the kernel would cut, with a hash of the whole in between. A
+/// prefix of exactly the kernel's limit is hashed too, so that no name can be chosen to look like
+/// the hash of another.
 fn limited(prefix: String) -> String {
     const KEEP: usize = 10;
     const HASH: usize = MAX - 2 * KEEP - 1;

@@ -1,7 +1,7 @@
-//! The chains of policies and profiles: what each rule of a policy becomes (`felix/rules/policy.go`).
+//! The chains of policies and profiles, rendered from their rules (`felix/rules/policy.go`).
 //!
-//! A policy chain only gives a verdict: it sets the accept or the pass mark and returns, or denies at once. What a
-//! verdict means is up to the endpoint's chain.
+//! A policy chain only gives a verdict: it sets the accept or the pass mark and returns, or denies
+//! at once. The endpoint's chain acts on the verdict.
 
 mod blocks;
 mod conditions;
@@ -31,32 +31,34 @@ pub struct PolicyChains {
     pub problems: Vec<RuleProblem>,
 }
 
-/// A rule that `iptables` cannot express, and what became of it.
+/// A rule that `iptables` cannot express, and its fallback.
 ///
-/// Written out as it is, the rule would make `iptables-restore` refuse everything else in the table as well.
+/// Written unchanged, the rule would make `iptables-restore` refuse the whole table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{owner}: {} rule {index}: {condition}; {}", word(*.direction), .fallback.explain())]
 #[non_exhaustive]
 pub struct RuleProblem {
     /// The policy or profile.
     pub owner: String,
-    /// Which of its two lists.
+    /// Direction of its list.
     pub direction: Direction,
     /// The rule's place in the list, counted from 0.
     pub index: usize,
-    /// What cannot be expressed.
+    /// Condition that cannot be expressed.
     pub condition: InvalidCondition,
-    /// What was done.
+    /// Fallback.
     pub fallback: RuleFallback,
 }
 
-/// What becomes of a rule that cannot be expressed: whatever lets no packet through that the rule would not have.
+/// Fallback for a rule that cannot be expressed. No fallback allows a packet that the rule would
+/// not allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RuleFallback {
     /// Rules that allow or log: the rule is left out.
     LeftOut,
-    /// Rules that deny, or pass to the next tier: all that the expressible conditions match is denied. Without a pass
-    /// rule, packets that it keeps from the rest of the tier could be allowed there.
+    /// Rules that deny, or pass to the next tier: all packets that match the other conditions are
+    /// denied. Without a pass rule, the rest of the tier could allow packets that the rule keeps
+    /// from it.
     DeniesMore,
 }
 
@@ -69,7 +71,7 @@ impl RuleFallback {
     }
 }
 
-/// What a list of rules belongs to.
+/// Policy or profile of a list of rules, with direction and family.
 pub(crate) struct Context<'a> {
     pub(crate) owner: Owner<'a>,
     pub(crate) origin: Arc<str>,
@@ -145,7 +147,7 @@ impl Renderer {
             let comment = format!("{name} {}", word(direction));
             match rendered.first_mut() {
                 Some(first) => first.add_comment(comment),
-                // The comment still says whose chain it is.
+                // The comment still names the chain's owner.
                 None => rendered.push(Rule::default().comment(comment)),
             }
             let (name, full_name) = chain_name(direction);
@@ -171,14 +173,16 @@ impl Renderer {
         rendered
     }
 
-    /// Lets the pass mark mean "a rule of this profile passed".
+    /// Makes the pass mark mean "a rule of this profile passed".
     ///
-    /// Policies are only asked while the mark is clear. Profiles are asked after tiers, and other profiles, that may
-    /// have passed the packet; a pass rule of this one would then return without having matched, past all denials
-    /// behind it. What passes here only goes on to the next profile, so nobody misses the mark.
+    /// Policies are evaluated only while the mark is clear. Profiles follow tiers and other
+    /// profiles, which may have passed the packet. Then a pass rule of this profile would return
+    /// without a match and skip all denials behind it. A packet that this profile passes only goes
+    /// on to the next profile, which does not need the mark.
     fn forget_earlier_pass(&self, context: &Context<'_>, rendered: &mut Vec<Rule>) {
         let passed = Matches::new().mark_set(self.marks().pass);
-        // One rule for all; a table that takes the chain apart looks at the mark.
+        // In the fast layout, one rule marks and returns; a table that lays out the chain matches
+        // the mark.
         let marks_and_returns = |rule: &Rule| match &rule.action {
             Some(Action::Several(actions)) => actions.contains(&Action::SetMark(self.marks().pass)),
             _ => false,
@@ -230,7 +234,8 @@ impl Renderer {
         let number = u32::try_from(index).expect("a policy has fewer than 2^32 rules");
         let allows = matches!(action, RuleAction::Unspecified | RuleAction::Allow);
         for made in rendered.iter_mut().skip(start) {
-            // Without them the packets go on to rules behind, which may allow them at most.
+            // Without them, packets continue with the rules behind. At most, these allow the
+            // packets as well.
             made.opens = allows.then_some(number);
             for (key, value) in &annotations {
                 made.add_comment(format!("{key}={value}"));
@@ -239,7 +244,7 @@ impl Renderer {
         }
     }
 
-    /// What happens to packets that pass `matches`.
+    /// Appends the rules that apply an action to packets that pass `matches`.
     fn verdict(
         &self,
         action: RuleAction,
@@ -254,7 +259,8 @@ impl Renderer {
             RuleAction::NextTier => (Verdict::Pass, marks.pass, Action::Return),
             RuleAction::Deny => (Verdict::Deny, marks.drop, self.deny()),
             RuleAction::Log => {
-                // The limit comes first, as in the original, though packets that do not match take tokens by it.
+                // As in Felix, the limit comes first, so packets that do not match use up tokens,
+                // too.
                 let limited = Matches::new()
                     .and_maybe(self.config().log.limit, |all, (rate, burst)| all.limit(rate, burst))
                     .and_all(matches);
@@ -277,7 +283,7 @@ impl Renderer {
             ));
             return;
         }
-        // One match, then several actions: the mark carries the result from the one to the others.
+        // One match, then several actions: the mark carries the result between the rules.
         rules.push(Rule::when(matches, set));
         let matched = || Matches::new().mark_set(mark);
         rules.extend(told.map(|told| Rule::when(matched(), told)));

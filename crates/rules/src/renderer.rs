@@ -1,4 +1,4 @@
-//! The renderer: a configuration and what every chain needs of it.
+//! The renderer: a configuration, and functions that all chains use.
 
 use tortie_model::{Family, IpSetId};
 use tortie_netfilter::{Action, InterfacePattern, IpSetName, Matches, Rule, Side};
@@ -9,8 +9,8 @@ use crate::names;
 
 /// Renders chains for one configuration.
 ///
-/// Every method is a pure function of the configuration and its arguments: the same state gives the same chains, in
-/// whatever order the state came about.
+/// Every method is a pure function of the configuration and its arguments. The same state gives the
+/// same chains, independent of the order of updates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renderer {
     config: RulesConfig,
@@ -47,7 +47,8 @@ impl Renderer {
         self.config.workload_prefixes.iter().copied().map(InterfacePattern::prefix)
     }
 
-    /// What packets of workloads have in common: their interface's name, or their address as well.
+    /// Returns the matches for packets of workloads, of which any may hold: the interface's name,
+    /// and with [`WorkloadsBy::Address`] the address.
     pub(crate) fn workload_packets(&self, family: Family, side: Side) -> Vec<Matches> {
         let by_name = self.workload_interfaces().map(|cali| match side {
             Side::Source => Matches::new().in_interface(cali),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ahash::AHashMap;
 use tortie_model::{HostConfigKey, HostEndpointKey, Hostname};
 
-/// An object that tells an address of a node.
+/// Object that gives a node an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum NodeSource {
     Node(Hostname),
@@ -19,12 +19,13 @@ pub(super) enum NodeSource {
 #[derive(Debug, Default)]
 pub(super) struct NodeAddresses {
     by_source: AHashMap<NodeSource, Box<[IpAddr]>>,
-    /// Number of the objects that tell each address.
+    /// Number of objects with each address.
     counts: AHashMap<IpAddr, usize>,
 }
 
 impl NodeAddresses {
-    /// Replaces the addresses that an object tells. Returns all addresses that it told or tells, if these differ.
+    /// Replaces the addresses of an object. Returns the addresses from before and after, if they
+    /// differ.
     pub(super) fn set(&mut self, source: NodeSource, addresses: Box<[IpAddr]>) -> Vec<IpAddr> {
         let after = addresses.clone();
         let before = if addresses.is_empty() {
@@ -41,7 +42,7 @@ impl NodeAddresses {
         before.into_iter().chain(after).collect()
     }
 
-    #[expect(clippy::expect_used, reason = "addresses are forgotten that were told")]
+    #[expect(clippy::expect_used, reason = "removed addresses were counted before")]
     fn forget(&mut self, address: IpAddr) {
         let count = self.counts.get_mut(&address).expect("each address that an object told is counted");
         *count -= 1;

@@ -6,7 +6,8 @@ use tortie_model::desired::{ComputedFields, SkipRedirect};
 
 use super::Computed;
 
-/// What follows from the endpoint alone, and what was calculated for it; `None` if that is nothing.
+/// Returns the fields that follow from the endpoint alone, and the calculated ones; `None` if all
+/// are empty.
 pub(crate) fn fields(endpoint: &WorkloadEndpoint, computed: Option<&Computed>) -> Option<Box<ComputedFields>> {
     let labels = &endpoint.labels;
     let vmi_name = labels.get("vmi.kubevirt.io/id").or_else(|| labels.get("vm.kubevirt.io/name"));

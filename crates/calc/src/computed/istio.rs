@@ -15,12 +15,12 @@ pub(crate) fn set_id() -> IpSetId {
     IpSetId::new("all-istio-weps")
 }
 
-/// What selects them.
+/// Returns the selector of workloads in the mesh.
 pub(crate) fn workloads() -> Selector {
     Selector::parse(WORKLOADS).unwrap_or_else(|_| Selector::none())
 }
 
-/// Gives the set its type: it holds addresses, unlike the sets of rules, which hold networks.
+/// Sets the type of the set: it has addresses, unlike the sets of rules, which have networks.
 pub(crate) fn set_type(changes: &mut [SetChange], id: &IpSetId) {
     for change in changes {
         if let SetChange::Full(update) = change

@@ -41,7 +41,8 @@ impl LiveMigrations {
         Self { hostname, migrations: AHashMap::new(), named: AHashMap::new() }
     }
 
-    /// The migration has this value, or is gone. Gives back whom it named before or names now.
+    /// Files a migration; `None` removes it. Returns the endpoints that it named before or names
+    /// now.
     pub(super) fn on_migration(&mut self, name: &NamespacedName, migration: Option<Arc<LiveMigration>>) -> Vec<Named> {
         let was = match &migration {
             Some(migration) => self.migrations.insert(name.clone(), Arc::clone(migration)),
@@ -64,7 +65,7 @@ impl LiveMigrations {
         affected
     }
 
-    /// Whom a migration names, as far as that can be on this node.
+    /// Returns the endpoints that a migration names, if they may be on this node.
     fn parties(&self, name: &NamespacedName, migration: &LiveMigration) -> Vec<Named> {
         let parties = [(&migration.source, LiveMigrationRole::Source), (&migration.target, LiveMigrationRole::Target)];
         let named = parties.into_iter().filter_map(|(party, role)| {
@@ -78,8 +79,9 @@ impl LiveMigrations {
         named.collect()
     }
 
-    /// The role of an endpoint of this node that the selectors of these migrations pick. Targets by selector come before
-    /// those by name, and these before sources; of several migrations the greatest UID counts.
+    /// Returns the role of an endpoint of this node that the selectors of these migrations match.
+    /// Targets by selector come before those by name, and these before sources; of several
+    /// migrations the greatest UID counts.
     pub(super) fn role(
         &self,
         key: &WorkloadEndpointKey,

@@ -1,5 +1,5 @@
-//! What workload endpoints of this node have besides policies: roles in live migrations, membership in a mesh in ambient
-//! mode, BGP peers.
+//! Calculated properties of this node's workload endpoints besides policies: roles in live
+//! migrations, membership in a mesh in ambient mode, BGP peers.
 
 mod bgp_peers;
 mod fields;
@@ -20,7 +20,7 @@ use bgp_peers::BgpPeers;
 pub(crate) use fields::fields;
 use live_migrations::LiveMigrations;
 
-/// What is calculated for one endpoint.
+/// Calculated properties of one endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Computed {
     peer: Option<Arc<str>>,
@@ -35,16 +35,16 @@ pub(crate) struct ComputedData {
     endpoints: BTreeSet<WorkloadEndpointKey>,
     migrations: LiveMigrations,
     peers: BgpPeers,
-    /// What the endpoints have for which anything is calculated, as of the last flush.
+    /// Endpoints with calculated properties, as of the last flush.
     computed: BTreeMap<WorkloadEndpointKey, Computed>,
-    /// Endpoints to be looked at in the next flush, whether or not they match other selectors than before.
+    /// Endpoints to recompute in the next flush, whether or not they match other selectors than
+    /// before.
     stale: BTreeSet<WorkloadEndpointKey>,
-    /// Migrations that may give those whom their selectors pick another UID.
+    /// Migrations whose selected endpoints may get another UID.
     revalued: BTreeSet<NamespacedName>,
 }
 
 impl ComputedData {
-    /// Knows nothing yet of what the datastore holds.
     pub(crate) fn new(hostname: Hostname) -> Self {
         Self {
             endpoints: BTreeSet::new(),
@@ -56,7 +56,7 @@ impl ComputedData {
         }
     }
 
-    /// An endpoint of this node is there, or is gone.
+    /// An endpoint of this node exists, or is gone.
     pub(crate) fn on_endpoint(&mut self, key: &WorkloadEndpointKey, exists: bool) {
         if !exists {
             self.endpoints.remove(key);
@@ -78,7 +78,7 @@ impl ComputedData {
         }
     }
 
-    /// A BGP peer has this value, or is gone.
+    /// Files a BGP peer; `None` removes it.
     pub(crate) fn on_peer(&mut self, name: &Arc<str>, peer: Option<Arc<BgpPeer>>, matches: &mut LocalMatches) {
         let criterion = OtherCriterion::Peer(Arc::clone(name)).into();
         match self.peers.on_peer(name, peer) {
@@ -87,7 +87,7 @@ impl ComputedData {
         }
     }
 
-    /// A migration has this value, or is gone.
+    /// Files a migration; `None` removes it.
     pub(crate) fn on_migration(
         &mut self,
         name: &NamespacedName,
@@ -111,7 +111,7 @@ impl ComputedData {
         self.stale.extend(workloads.filter(|key| self.endpoints.contains(*key)).cloned());
     }
 
-    /// Calculates what has waited. Gives back the endpoints for which the result differs.
+    /// Recomputes stale endpoints. Returns the endpoints whose properties changed.
     pub(crate) fn flush(&mut self, matches: &LocalMatches) -> Vec<WorkloadEndpointKey> {
         let mut stale = std::mem::take(&mut self.stale);
         for name in std::mem::take(&mut self.revalued) {
@@ -151,12 +151,12 @@ impl ComputedData {
         computed
     }
 
-    /// What was calculated for an endpoint, if anything, as of the last flush.
+    /// Returns the calculated properties of an endpoint, if any, as of the last flush.
     pub(crate) fn of(&self, key: &WorkloadEndpointKey) -> Option<&Computed> {
         self.computed.get(key)
     }
 
-    /// Whether nothing is held that the datastore told of.
+    /// Reports whether no data of the datastore is held.
     pub(crate) fn is_empty(&self) -> bool {
         self.endpoints.is_empty()
             && self.migrations.is_empty()

@@ -22,7 +22,7 @@ fn selected(batcher: &mut ConfigBatcher) -> Option<String> {
     sequencer.config.map(|config| config.selector.get("P").map(ToString::to_string).unwrap_or_default())
 }
 
-/// What a flush says: whether the datastore is ready; nothing if no message says it.
+/// Flushes and returns the sent readiness of the datastore; `None` without messages.
 fn told(batcher: &mut ConfigBatcher) -> Option<bool> {
     let mut sequencer = Sequencer::default();
     batcher.flush(&mut sequencer);

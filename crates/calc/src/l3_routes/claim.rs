@@ -5,7 +5,8 @@ use std::cmp::Reverse;
 /// Why a node has a network. Of several nodes that claim the same one as the same, the order here decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Claim {
-    /// By a block of this prefix length: the network is the block, or an address that another node has of it.
+    /// By a block of this prefix length: the network is the block, or an address of the block that
+    /// another node has borrowed.
     Block(Reverse<u8>),
     /// It is an address of the node.
     Host,

@@ -1,9 +1,9 @@
-//! Routes: for each network of a pool, a block of addresses, a workload, a node or a tunnel, which node has it and how it
-//! is reached (`felix/calc/l3_route_resolver.go`).
+//! Routes: for each network of a pool, an IPAM block, a workload, a node or a tunnel, the node that
+//! has it and the way to reach it (`felix/calc/l3_route_resolver.go`).
 //!
-//! A route depends on what is known of its network and of those that contain it. A change is looked at when it is
-//! flushed, together with the networks inside the one that has changed; the original does so with pools alone, and keeps
-//! what it once said of addresses whose block has moved.
+//! A route depends on the data of its network and of the networks that contain it. A change is
+//! handled in the next flush, together with all networks inside the changed one. Felix does that
+//! only for pools, and keeps outdated routes of addresses whose block has moved.
 
 mod claim;
 mod node_info;
@@ -30,15 +30,15 @@ use table::{Containing, Pool, Sent, Table};
 /// Changes of routes since the last flush, in ascending order, one at the most for each network.
 #[derive(Debug, Default)]
 pub(crate) struct RouteChanges {
-    /// To be asked for by [`L3Routes::route`] before anything else happens.
+    /// To be resolved with [`L3Routes::route`] before the next change.
     pub(crate) updated: Vec<Slot>,
     pub(crate) removed: Vec<Cidr>,
 }
 
-/// The masked networks of a workload endpoint, sorted, each once.
+/// The masked networks of a workload endpoint, sorted, without duplicates.
 type Nets = SmallVec<[Cidr; 1]>;
 
-/// Calculates routes while they are wanted. It files what they depend on at all times.
+/// Calculates routes while they are needed. Their inputs are filed at all times.
 #[derive(Debug)]
 pub(crate) struct L3Routes {
     own: Hostname,
@@ -46,7 +46,7 @@ pub(crate) struct L3Routes {
     is_wanted: bool,
     table: Table,
     nodes: Nodes,
-    /// What each block claims, and for whom.
+    /// Networks that each block claims, with their nodes.
     blocks: AHashMap<Cidr, Box<[(Cidr, Hostname)]>>,
     /// The networks of each workload endpoint of which one is more than an address.
     with_networks: AHashMap<WorkloadEndpointKey, Nets>,
@@ -71,7 +71,7 @@ impl L3Routes {
         }
     }
 
-    /// Whether anybody needs routes.
+    /// Sets whether routes are needed.
     pub(crate) fn set_wanted(&mut self, is_wanted: bool) {
         self.all_dirty |= is_wanted != self.is_wanted;
         self.is_wanted = is_wanted;
@@ -151,7 +151,8 @@ impl L3Routes {
         self.nodes.release(node);
     }
 
-    /// This node has other addresses, so other nodes may be in its subnets.
+    /// Marks routes of other nodes: this node's addresses have changed, so other nodes may be in
+    /// its subnets.
     fn subnets_changed(&mut self, old: Option<&NodeInfo>) {
         let new = self.nodes.info(self.nodes.own());
         for (node, routes) in self.nodes.with_routes() {
@@ -169,8 +170,9 @@ impl L3Routes {
         }
     }
 
-    /// A workload endpoint of any node has these networks now; none if it does not exist. Before, it had these addresses,
-    /// sorted, each once, or networks that begin with them.
+    /// Replaces the networks of a workload endpoint of any node; none if it does not exist. The
+    /// previous ones are given by their addresses, or first addresses, sorted and without
+    /// duplicates.
     pub(crate) fn on_workload(
         &mut self,
         key: &WorkloadEndpointKey,
@@ -220,7 +222,8 @@ impl L3Routes {
         }
     }
 
-    /// What is known of a network has changed, and so have the routes of those within it.
+    /// Marks a network whose data has changed, and the networks within it, for the next flush. While
+    /// routes are not needed, only removes entries without data.
     fn changed(&mut self, slot: Slot) {
         if self.is_wanted {
             self.mark(slot);
@@ -229,7 +232,7 @@ impl L3Routes {
         }
     }
 
-    /// Has the network looked at in the next flush, and those within it.
+    /// Marks the network, and those within it, for the next flush.
     fn mark(&mut self, slot: Slot) {
         let net = self.table.at(slot).net;
         if net.is_host() {
@@ -240,7 +243,7 @@ impl L3Routes {
         }
     }
 
-    /// Nothing is kept of a network of which nothing is known, unless its route is still to be removed.
+    /// Removes the entry of a network without data, unless its route is still to be removed.
     fn drop_unknown(&mut self, slot: Slot) {
         let entry = self.table.at(slot);
         if !entry.is_known() && entry.sent.is_none() {
@@ -248,14 +251,14 @@ impl L3Routes {
         }
     }
 
-    /// Says which routes have changed.
+    /// Adds the routes that have changed.
     pub(crate) fn flush(&mut self, changes: &mut RouteChanges) {
         let mut containing = Containing::default();
         let mut without_route = Vec::new();
         for slot in self.take_dirty() {
             let entry = self.table.at(slot);
             let net = entry.net;
-            // The original never sends these; they stand for no address.
+            // Felix never sends these either: they stand for no address.
             let is_placeholder = net.is_host() && net.address().is_unspecified();
             let new = if self.is_wanted && !is_placeholder {
                 resolve::resolve(entry, containing.of(&self.table, net), &self.nodes)
@@ -280,7 +283,7 @@ impl L3Routes {
         self.nodes.flushed();
     }
 
-    /// The networks to be looked at, in ascending order, each once.
+    /// Returns the networks that wait for the flush, in ascending order, without duplicates.
     fn take_dirty(&mut self) -> Vec<Slot> {
         let mut dirty = std::mem::take(&mut self.dirty);
         if std::mem::take(&mut self.all_dirty) {
@@ -291,7 +294,7 @@ impl L3Routes {
         dirty
     }
 
-    /// Notes what is sent of a network, and files it under its node.
+    /// Notes the sent route of a network, and files it under its node.
     #[expect(clippy::expect_used, reason = "routes are filed when they are sent")]
     fn file(&mut self, slot: Slot, new: Option<Resolved>) {
         let old = self.table.at_mut(slot).sent.take();
@@ -325,14 +328,15 @@ impl L3Routes {
     }
 }
 
-/// Has a network looked at in the next flush.
+/// Marks a network for the next flush.
 fn mark(table: &mut Table, dirty: &mut Vec<Slot>, slot: Slot) {
     if !std::mem::replace(&mut table.at_mut(slot).is_dirty, true) {
         dirty.push(slot);
     }
 }
 
-/// Addresses of pools for load balancers alone are no workloads', so traffic to them is masqueraded like any other.
+/// Addresses of pools for load balancers alone belong to no workload, so traffic to them is
+/// masqueraded.
 fn pool_type(pool: &IpPool) -> PoolType {
     if matches!(&*pool.allowed_uses, [only] if **only == *"LoadBalancer") {
         PoolType::None
@@ -345,7 +349,8 @@ fn pool_type(pool: &IpPool) -> PoolType {
     }
 }
 
-/// Who has the block and its addresses, sorted. A block of a single address is the node's that it is for.
+/// Returns the claims of a block: the nodes of the block and of its borrowed addresses, sorted. A
+/// block of a single address belongs to the node of its affinity.
 fn claims(net: Cidr, block: &IpamBlock) -> Box<[(Cidr, Hostname)]> {
     let borrowed = block.borrowed.iter().map(|allocation| (Cidr::host(allocation.address), allocation.node.clone()));
     let mut claims: Vec<_> = borrowed.filter(|(address, _)| *address != net || block.affinity.is_none()).collect();
@@ -355,7 +360,7 @@ fn claims(net: Cidr, block: &IpamBlock) -> Box<[(Cidr, Hostname)]> {
     claims.into()
 }
 
-/// What is only in the second of two sorted lists, and what is only in the first.
+/// Returns the items that are only in the second of two sorted lists, and those only in the first.
 fn difference<'a, T: Ord>(old: &'a [T], new: &'a [T]) -> (Vec<&'a T>, Vec<&'a T>) {
     let added = new.iter().filter(|item| old.binary_search(item).is_err()).collect();
     let removed = old.iter().filter(|item| new.binary_search(item).is_err()).collect();

@@ -1,4 +1,4 @@
-//! The addresses of the cluster's nodes, as far as routes depend on them.
+//! The addresses of the cluster's nodes that routes depend on.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ pub(super) struct NodeInfo {
     v4: Option<Cidr>,
     /// Its IPv6 address, with the length of its subnet.
     v6: Option<Cidr>,
-    /// The addresses that it claims, sorted, each once for each reason.
+    /// The addresses that it claims, sorted, without duplicates for one reason.
     pub(super) claims: Box<[(Cidr, Claim)]>,
 }
 
@@ -55,7 +55,7 @@ impl NodeInfo {
         self.net(family).map(Cidr::address)
     }
 
-    /// Whether another node's address of a family is in the subnet of this one.
+    /// Reports whether another node's address of a family is in this node's subnet.
     pub(super) fn is_neighbour(&self, other: &Self, family: Family) -> bool {
         self.net(family).zip(other.address(family)).is_some_and(|(net, address)| net.contains(address))
     }

@@ -16,9 +16,9 @@ type Addresses = [Option<IpAddr>; 2];
 struct Known {
     name: Hostname,
     info: Option<NodeInfo>,
-    /// The addresses that its routes were sent with, if it may have others since.
+    /// The addresses with which its routes were sent, if these may have changed.
     addresses_before: Option<Box<Addresses>>,
-    /// How many claims there are of it.
+    /// Number of claims for the node.
     claims: u32,
     /// The networks of its routes that were sent, in no order.
     routes: Vec<Slot>,
@@ -42,9 +42,9 @@ impl Identified for Known {
 #[derive(Debug)]
 pub(super) struct Nodes {
     known: SlotTable<Known>,
-    /// This node, which is always there.
+    /// This node, which always exists.
     own: Slot,
-    /// Those that may have other addresses than their routes were sent with.
+    /// Nodes whose addresses may have changed since their routes were sent.
     readdressed: Vec<Slot>,
 }
 
@@ -63,7 +63,8 @@ impl Nodes {
         self.known.find(name).ok()
     }
 
-    /// The node with this name. It is to be released if there is no use for it.
+    /// Returns the node with this name, created if necessary. The caller must release it if it is
+    /// not used.
     pub(super) fn entry(&mut self, name: impl Borrow<str> + Into<Hostname>) -> Slot {
         entry(&mut self.known, name)
     }
@@ -85,7 +86,7 @@ impl Nodes {
         self.known.get(node)?.info.as_ref()
     }
 
-    /// The node is this now. Gives back what it was.
+    /// Replaces the data of a node. Returns the previous data.
     pub(super) fn set_info(&mut self, node: Slot, info: Option<NodeInfo>) -> Option<NodeInfo> {
         let known = self.known.at_mut(node);
         let old = std::mem::replace(&mut known.info, info);
@@ -96,7 +97,7 @@ impl Nodes {
         old
     }
 
-    /// Whether the node's routes were sent with another address of this family.
+    /// Reports whether the node's routes were sent with another address of this family.
     pub(super) fn is_readdressed(&self, node: Slot, family: Family) -> bool {
         self.known.get(node).is_some_and(|known| {
             let place = usize::from(family == Family::V6);
@@ -114,7 +115,7 @@ impl Nodes {
         }
     }
 
-    /// Something new claims a network for the node.
+    /// Counts another claim for the node.
     pub(super) fn claimed(&mut self, node: Slot) {
         self.known.at_mut(node).claims += 1;
     }
@@ -130,7 +131,7 @@ impl Nodes {
         self.known.get(node).map(|known| &*known.routes).unwrap_or_default()
     }
 
-    /// Files a route. Gives back its place.
+    /// Files a route. Returns its place.
     #[expect(clippy::expect_used, reason = "there are fewer than 2^32 slots")]
     pub(super) fn file(&mut self, node: Slot, net: Slot) -> u32 {
         let known = self.known.at_mut(node);
@@ -139,7 +140,7 @@ impl Nodes {
         place
     }
 
-    /// Takes the route at this place out. Gives back which one is there now.
+    /// Removes the route at this place. Returns the route that has moved there.
     pub(super) fn take_out(&mut self, node: Slot, place: u32) -> Option<Slot> {
         let known = self.known.at_mut(node);
         let place = place as usize;
@@ -152,12 +153,12 @@ impl Nodes {
         moved
     }
 
-    /// What is known of each node that has routes, and these.
+    /// Returns the data and routes of each node that has both.
     pub(super) fn with_routes(&self) -> impl Iterator<Item = (&NodeInfo, &[Slot])> {
         self.known.iter().filter_map(|known| Some((known.info.as_ref()?, &*known.routes)))
     }
 
-    /// Whether nothing is known but this node's name.
+    /// Reports whether nothing is filed except this node's name.
     pub(super) fn is_empty(&self) -> bool {
         self.known.len() == 1 && self.known.iter().all(Known::is_unused)
     }

@@ -1,4 +1,4 @@
-//! From what is known of a network and of those that contain it to its route.
+//! Calculation of a network's route from the data of the network and of those that contain it.
 
 use tortie_model::desired::{PoolType, RouteTypes, TunnelTypes};
 
@@ -8,7 +8,7 @@ use super::resolved::Resolved;
 use super::table::Entry;
 use crate::slot_table::Slot;
 
-/// What blocks say of the network.
+/// Data of the IPAM blocks that contain the network.
 #[derive(Default)]
 struct Blocks {
     /// The node of the first block on the way.
@@ -18,8 +18,8 @@ struct Blocks {
     is_here: bool,
 }
 
-/// The route of a network, from its entry and those of the networks that contain it, the smallest last; `None` if nothing
-/// is known of it.
+/// Returns the route of a network, from its entry and those of the networks that contain it, the
+/// smallest last; `None` if the network has no data.
 pub(super) fn resolve<'t>(
     entry: &'t Entry,
     containing: impl Iterator<Item = &'t Entry>,
@@ -64,8 +64,8 @@ pub(super) fn resolve<'t>(
             }
         }
     }
-    // What is a node's own is reached as such, block or not. A tunnel's address in a larger block is reached by the way to
-    // the block.
+    // Addresses of nodes are routed as such, also within a block. The address of a tunnel in a
+    // larger block uses the route of the block.
     if !is_host && (blocks.is_here || !is_tunnel) {
         route.types |= blocks.types;
     }

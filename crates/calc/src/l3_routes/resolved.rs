@@ -1,4 +1,4 @@
-//! Routes as the table of networks holds them.
+//! Routes in the form in which the table of networks stores them.
 
 use tortie_model::Family;
 use tortie_model::desired::{PoolType, Route, RouteTypes, TunnelTypes};

@@ -1,4 +1,4 @@
-//! What is known of networks, and which networks contain which.
+//! Data of networks, and lookup of the networks that contain a network.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::nodes::Nodes;
 use super::resolved::Resolved;
 use crate::slot_table::{Slot, Slots};
 
-/// What a pool says of its addresses.
+/// Properties that a pool gives its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pool {
     pub(super) pool_type: PoolType,
@@ -27,20 +27,20 @@ struct Claimant {
     count: u32,
 }
 
-/// What decides of several claimants. References are in the order of their nodes first.
+/// Returns the sort key among several claimants. References are in the order of their nodes first.
 fn place(nodes: &Nodes, node: Slot, claim: Claim) -> (Claim, Option<&Hostname>, Claim) {
     let group = if matches!(claim, Claim::Ref(_)) { Claim::Ref(RefKind::Workload) } else { claim };
     (group, nodes.name(node), claim)
 }
 
-/// What is known of one network.
+/// Data of one network.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) net: Cidr,
     pub(super) pool: Option<Pool>,
     claimants: SmallVec<[Claimant; 1]>,
     pub(super) sent: Option<Sent>,
-    /// Whether it waits to be looked at.
+    /// Whether it waits for the next flush.
     pub(super) is_dirty: bool,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Entry {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) route: Resolved,
-    /// Where it is among the routes of its node.
+    /// Its place among the routes of its node.
     pub(super) place: u32,
 }
 
@@ -57,7 +57,7 @@ impl Entry {
         Self { net, pool: None, claimants: SmallVec::new(), sent: None, is_dirty: false }
     }
 
-    /// Whether anything is known.
+    /// Reports whether the network has any data.
     pub(super) fn is_known(&self) -> bool {
         self.pool.is_some() || !self.claimants.is_empty()
     }
@@ -68,7 +68,7 @@ impl Entry {
     }
 
     /// Whether this is news.
-    #[expect(clippy::expect_used, reason = "a search tells where a claimant is")]
+    #[expect(clippy::expect_used, reason = "a search returns the place of a claimant")]
     pub(super) fn add(&mut self, nodes: &Nodes, node: Slot, claim: Claim) -> bool {
         match self.search(nodes, node, claim) {
             Ok(at) => {
@@ -95,7 +95,8 @@ impl Entry {
         gone
     }
 
-    /// The node whose block it is, or that has the address of another node's block.
+    /// Returns the node that owns the block, or that has borrowed the address from another node's
+    /// block.
     pub(super) fn block(&self) -> Option<Slot> {
         self.claimants.iter().find(|c| matches!(c.claim, Claim::Block(_))).map(|c| c.node)
     }
@@ -105,7 +106,7 @@ impl Entry {
         self.claimants.iter().find(|c| c.claim == Claim::Host).map(|c| c.node)
     }
 
-    /// What has the address, in order.
+    /// Returns the references to the address, in order.
     pub(super) fn refs(&self) -> impl Iterator<Item = (Slot, RefKind)> {
         self.claimants.iter().filter_map(|c| match c.claim {
             Claim::Ref(kind) => Some((c.node, kind)),
@@ -119,7 +120,7 @@ impl Entry {
 pub(super) struct Table {
     entries: Slots<Entry>,
     by_net: BTreeMap<Cidr, Slot>,
-    /// How many there are of each length: only these can contain others.
+    /// Number of entries of each length: only networks of these lengths can contain others.
     lengths: BTreeMap<(Family, u8), usize>,
 }
 
@@ -140,7 +141,7 @@ impl Table {
         self.entries.at_mut(slot)
     }
 
-    /// The entry of a network, made if there is none.
+    /// Returns the entry of a network, created if necessary.
     pub(super) fn entry(&mut self, net: Cidr) -> Slot {
         *self.by_net.entry(net).or_insert_with(|| {
             *self.lengths.entry((net.family(), net.prefix_len())).or_default() += 1;
@@ -176,8 +177,8 @@ impl Table {
     }
 }
 
-/// Finds the entries of networks that contain others. What was found is kept for the next network, which has most of it in
-/// common if it is a neighbour; so it is good for as long as no entry comes or goes.
+/// Finds the entries of networks that contain others. The result is kept for the next network:
+/// neighbours share most of it. It becomes invalid when an entry is added or removed.
 #[derive(Debug, Default)]
 pub(super) struct Containing {
     /// By ascending length.

@@ -31,7 +31,7 @@ fn pool(vxlan_mode: EncapMode) -> IpPool {
     }
 }
 
-/// Routes, and the addresses of each workload endpoint, which the index of members knows.
+/// Routes, and the addresses of each workload endpoint, as in the index of members.
 struct Feed(L3Routes, BTreeMap<WorkloadEndpointKey, BTreeSet<Cidr>>);
 
 impl Feed {
@@ -53,7 +53,7 @@ impl Feed {
         self.0.on_pool(cidr(net), pool);
     }
 
-    /// A block for a node, with addresses of others.
+    /// A block of a node, with addresses that other nodes have borrowed.
     fn block(&mut self, net: &str, affinity: &str, borrowed: &[(&str, &str)]) {
         let allocation =
             |(address, node): &(&str, &str)| NodeAllocation { address: address.parse().unwrap(), node: (*node).into() };
@@ -73,7 +73,8 @@ impl Feed {
         self.0.on_workload(&key, before.into_iter(), now);
     }
 
-    /// What is sent: `-` for a removal; of an update what is not empty.
+    /// Returns the sent routes as text: `-` for a removal; of an update the fields that are not
+    /// empty.
     fn flush(&mut self) -> Vec<String> {
         let mut changes = RouteChanges::default();
         self.0.flush(&mut changes);
@@ -123,7 +124,7 @@ fn an_address_that_another_node_has_of_a_block_is_borrowed() {
     );
     feed.workload(OWN, &["10.0.1.3/32"]);
     assert_eq!(feed.flush(), ["10.0.1.3/32 Vxlan {REMOTE_WORKLOAD, LOCAL_WORKLOAD} on here local-workload borrowed"]);
-    // The block moves to the node that borrowed: its addresses are looked at as well.
+    // The block moves to the node that borrowed: the routes of its addresses change as well.
     feed.block("10.0.1.0/29", OWN, &[]);
     assert_eq!(
         feed.flush(),
@@ -140,7 +141,7 @@ fn a_block_of_one_address() {
     assert_eq!(feed.flush(), ["10.0.1.1/32 {REMOTE_WORKLOAD} on there"]);
     feed.block("10.0.1.1/32", "", &[("10.0.1.1", OWN)]);
     assert_eq!(feed.flush(), ["10.0.1.1/32 {LOCAL_WORKLOAD} on here"]);
-    // Blocks do not overlap, but if they do, the smallest decides, in whichever order they come.
+    // Blocks do not overlap. If they do, the smallest decides, in any order of updates.
     feed.block("10.0.1.0/24", "other", &[("10.0.1.1", "there")]);
     assert_eq!(
         feed.flush(),
@@ -163,7 +164,8 @@ fn the_subnet_counts_for_pools_that_cross_subnets() {
     let sent = feed.flush();
     let same: Vec<_> = sent.iter().filter(|line| line.contains("same-subnet")).collect();
     assert_eq!(same, ["10.0.1.0/29 Vxlan {REMOTE_WORKLOAD} on near at 192.168.0.2 same-subnet"]);
-    // Another subnet of this node: what flips is sent, besides the node's own addresses.
+    // This node moves to another subnet: routes whose `same-subnet` flips are sent, besides the
+    // node's addresses.
     feed.node(OWN, Some(&node("192.168.1.1/24")));
     assert_eq!(
         feed.flush(),
@@ -216,7 +218,7 @@ fn addresses_of_nodes_are_theirs_whatever_their_kind() {
             "fd00::1/128 {REMOTE_HOST} on there at fd00::1",
         ]
     );
-    // A node without an address of its own is as good as absent, with its tunnels.
+    // A node without an address counts as absent, with its tunnels.
     listed.addresses = [address("1.2.3.4", NodeAddressKind::Other)].into();
     feed.node("there", Some(&vxlan_tunnel(listed, "10.0.0.1")));
     assert_eq!(feed.flush(), ["-1.2.3.4/32", "-10.9.0.1/32", "-192.0.2.9/32", "-fd00::1/128"]);

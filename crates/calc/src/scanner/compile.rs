@@ -105,7 +105,8 @@ impl Compiler<'_> {
         ids
     }
 
-    /// `resolved` is the selector of a side with named ports, once it is known: all of them share it, however long it is.
+    /// `resolved` is the selector of a side with named ports, once it is known. All named ports
+    /// share it, so a long selector is built once.
     fn set(&mut self, spelling: Spelling, resolved: &mut Option<Selector>) -> IpSetId {
         if let Some(id) = self.spellings.get(&spelling) {
             return id.clone();

@@ -6,8 +6,8 @@ use ahash::AHashMap;
 
 /// At most one pending change for each object, and which objects the dataplane has.
 ///
-/// An object that is added and removed between two flushes is never mentioned; one that is removed and added again is
-/// sent once, as an update.
+/// An object that is added and removed between two flushes is never sent; one that is removed and
+/// added again is sent once, as an update.
 #[derive(Debug)]
 pub(crate) struct Outbox<K, V> {
     objects: AHashMap<K, Object<V>>,
@@ -49,7 +49,7 @@ impl<K: Clone + Eq + Hash + Ord, V> Outbox<K, V> {
         }
     }
 
-    /// The object is to be gone.
+    /// Removes an object.
     pub(crate) fn remove(&mut self, key: K) {
         let Some(object) = self.objects.get_mut(&key) else { return };
         if !object.sent {
@@ -87,7 +87,7 @@ impl<K: Clone + Eq + Hash + Ord, V> Outbox<K, V> {
         }
     }
 
-    /// How many messages there will be, at most.
+    /// Upper bound of the number of waiting messages.
     pub(super) fn pending(&self) -> usize {
         self.updated.len() + self.removed.len()
     }
@@ -99,7 +99,7 @@ impl<K: Clone + Eq + Hash + Ord, V> Outbox<K, V> {
 
 fn sorted<K: Ord>(keys: &mut Vec<K>) -> Vec<K> {
     let mut keys = std::mem::take(keys);
-    // Keys often come nearly sorted, which a stable sort makes use of.
+    // Keys often arrive nearly sorted, for which a stable sort is fast.
     keys.sort();
     keys.dedup();
     keys

@@ -35,7 +35,8 @@ impl<T: Copy + Ord + Hash> Counts<T> {
         }
     }
 
-    /// Returns the members that came and those that went since the last flush, sorted.
+    /// Returns the members that were added and those that were removed since the last flush,
+    /// sorted.
     pub(super) fn flush(&mut self) -> (Vec<T>, Vec<T>) {
         let (mut added, mut removed) = (Vec::new(), Vec::new());
         for (member, was) in std::mem::take(&mut self.touched) {

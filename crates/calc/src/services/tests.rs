@@ -104,7 +104,7 @@ fn addresses_of_foreign_pods_are_no_members_while_they_have_them() {
     let problems: Vec<String> = index.problems().map(|problem| problem.to_string()).collect();
     let reason = "endpoints: 10.0.0.2 is the address of a pod of another namespace; 2 such addresses are not used";
     assert_eq!(problems, [format!("endpoint slice ns/one: {reason}")]);
-    // Nothing is calculated again for an address that no slice of a used service names.
+    // An address that no slice of a used service names causes no calculation.
     index.on_address("10.0.0.9".parse().unwrap());
     assert!(index.dirty_slices.is_empty());
     index.on_address("10.0.0.2".parse().unwrap());

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 /// A place in [`Slots`].
-// One more than the index, so that an optional one takes no more room.
+// The index plus one, so that an `Option` of it takes no more space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Slot(NonZeroU32);
 
@@ -19,10 +19,10 @@ impl Slot {
     }
 }
 
-/// Objects in slots, which are used again.
+/// Objects in slots, which are reused.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
-    /// In blocks, so that growing copies nothing and little is spare.
+    /// In blocks, so that growing copies nothing and wastes little memory.
     blocks: Vec<Vec<Option<T>>>,
     free: Vec<Slot>,
 }
@@ -61,13 +61,13 @@ impl<T> Slots<T> {
         self.blocks.get_mut(slot.index() / BLOCK)?.get_mut(slot.index() % BLOCK)
     }
 
-    /// Takes an object out. Its slot stays taken until it is given back.
+    /// Removes an object. Its slot stays reserved until it is given back.
     #[expect(clippy::expect_used, reason = "as with any index: a slot without an object is a mistake of this crate")]
     pub(crate) fn take(&mut self, slot: Slot) -> T {
         self.place(slot).and_then(Option::take).expect("objects are taken out of their slots once")
     }
 
-    /// The slot of an object that was taken out may be used again.
+    /// Frees the slot of a removed object.
     pub(crate) fn give_back(&mut self, slot: Slot) {
         self.free.push(slot);
         if self.free.len() == self.slot_count() {

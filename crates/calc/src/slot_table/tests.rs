@@ -32,7 +32,7 @@ fn objects_are_found_by_id_and_slot() {
     for id in 0..3_000 {
         assert_eq!(table.find(&id).is_ok(), id % 3 > 0);
     }
-    // Slots are used again.
+    // Slots are reused.
     for id in (0..3_000).step_by(3) {
         insert(&mut table, (id, "new"));
     }

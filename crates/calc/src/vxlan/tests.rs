@@ -25,7 +25,7 @@ impl Feed {
         self.0.on_host_config(&key, value);
     }
 
-    /// As text: what was sent, or `-` for a removal.
+    /// Returns the sent message as text; `-` for a removal.
     fn flush(&mut self) -> Option<String> {
         let mut changes = VtepChanges::default();
         self.0.flush(&mut changes);

@@ -1,5 +1,5 @@
-//! The original's way to test: every sequence of states, rearranged and flushed in every way, must end where the last
-//! state alone ends (`felix/calc/calc_graph_fv_test.go`).
+//! Felix's way to test: every sequence of states, rearranged and flushed in every way, must end in
+//! the same state as the last state alone (`felix/calc/calc_graph_fv_test.go`).
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ fn with_empty_between(states: &[State]) -> Vec<State> {
     states.iter().flat_map(|state| [state.clone(), State::new()]).collect()
 }
 
-/// Forth, back, and forth again but for the last: asymmetric, unlike what comes out of reversal alone.
+/// Returns the states forth, back, and the next-to-last again: asymmetric, unlike a reversal alone.
 fn there_and_back(states: &[State]) -> Vec<State> {
     let back = states.iter().rev().skip(1);
     states.iter().chain(back).chain(states.iter().skip(1).rev().take(1)).cloned().collect()

@@ -10,12 +10,12 @@ use tortie_testkit::mock::MockDataplane;
 
 use crate::replay::State;
 
-/// What became of an entry.
+/// Treatment of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Accepted,
     Rejected,
-    /// Nothing in the model has such a path.
+    /// The model has no such path.
     Ignored,
 }
 
@@ -25,11 +25,11 @@ pub(crate) struct Feed {
     labels: Interner,
     pub(crate) dataplane: MockDataplane,
     pub(crate) state: State,
-    /// Whether the last flush said that the datastore may not be used.
+    /// Whether the last flush reported the datastore as not ready.
     pub(crate) not_ready: bool,
 }
 
-/// Whether recorded messages say that the datastore may not be used.
+/// Reports whether recorded messages declare the datastore not ready.
 pub(crate) fn says_not_ready(messages: &Json) -> bool {
     messages.as_array().unwrap().iter().any(|message| message["type"] == "calc.DatastoreNotReady")
 }
@@ -45,8 +45,8 @@ impl Feed {
         }
     }
 
-    /// Tells the graph of an entry. An invalid policy denies here, but the original ignores it: the graph is told that it does
-    /// not exist.
+    /// Passes an entry to the graph. An invalid policy denies in Tortie, but Felix ignores it; so
+    /// the graph gets its deletion.
     pub(crate) fn update(&mut self, path: &str, value: &Json) -> Fate {
         let (update, decoded) = match v1::decode(path, Some(value), &mut self.labels) {
             Ok(Decoded::Ignored) => return Fate::Ignored,
@@ -64,7 +64,7 @@ impl Feed {
         Fate::Rejected
     }
 
-    /// Whether the graph holds nothing.
+    /// Reports whether the graph is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.graph.is_empty()
     }

@@ -1,5 +1,5 @@
-//! Comparison with what the original emitted for the same input.
-#![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
+//! Comparison with Felix's recorded output for the same input.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod expand;
 mod feed;

@@ -58,7 +58,7 @@ fn run_steps(scenario: &Json, feed: &mut Feed, mut after_step: impl FnMut(usize,
     }
 }
 
-/// What the original keeps of objects that are gone, unless it is started afresh. It is taken out of both sides.
+/// Data of removed objects that Felix keeps until a restart. It is removed from both sides.
 #[derive(Default)]
 struct Leftovers {
     tiers: BTreeSet<String>,
@@ -106,7 +106,7 @@ impl Leftovers {
                 }
             }
         }
-        // A slice that moves to another service leaves its members behind.
+        // In Felix, a slice that moves to another service leaves its members in the set.
         for (id, message) in state.of_kind_mut("ip set") {
             if let (Some(left), Some(members)) = (self.members.get(id), message["members"].as_array_mut()) {
                 members.retain(|member| !left.contains(member.as_str().unwrap()));
@@ -130,7 +130,7 @@ fn states_after_each_step_are_the_originals() {
             assert_eq!(feed.not_ready, says_not_ready(&step["messages"]), "{} step {i}", scenario["name"]);
             let [mut ours, mut theirs] = [&feed.state, &peer].map(|state| with_environment(state, environment));
             ours.forget("in sync");
-            // The original decides at its start whether there are any, and there were no pools by then.
+            // Felix decides at its start whether there are any, and there were no pools then.
             ours.forget("route");
             ours.forget("vtep");
             leftovers.take_out(&mut ours);
@@ -155,7 +155,7 @@ fn final_states_with_overlap_suppression() {
     compare_final("calc_random_overlap.jsonl.gz");
 }
 
-/// The steps stand in the file without overlap suppression only.
+/// Only the file without overlap suppression has the steps.
 fn compare_final(name: &str) {
     let steps: BTreeMap<String, Json> = scenarios("calc_random.jsonl.gz")
         .into_iter()

@@ -33,7 +33,8 @@ const KINDS: [(&str, &str, &[&str]); 17] = [
     ("in_sync", "in sync", &[]),
 ];
 
-/// The names of messages in the recordings, where they are not those of the envelope's fields in another spelling.
+/// The names of messages in the recordings that differ from the envelope's fields in more than
+/// spelling.
 const PEER_NAMES: [(&str, &str); 7] = [
     ("IPSetUpdate", "ipset_update"),
     ("IPSetDeltaUpdate", "ipset_delta_update"),
@@ -113,7 +114,7 @@ impl State {
         self.0.iter_mut().filter(move |((k, _), _)| *k == kind).map(|((_, id), message)| (&**id, message))
     }
 
-    /// Takes one object out.
+    /// Removes and returns one object.
     pub(crate) fn take(&mut self, kind: &'static str, id: &str) -> Json {
         self.0.remove(&(kind, id.to_owned())).unwrap()
     }
@@ -122,7 +123,7 @@ impl State {
         self.0.insert((kind, id), message);
     }
 
-    /// What differs, a line for each object.
+    /// Returns the differences, a line for each object.
     pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
         let keys: BTreeSet<_> = self.0.keys().chain(other.0.keys()).collect();
         keys.into_iter()

@@ -1,4 +1,4 @@
-//! The states and sequences of states of the original's own tests.
+//! States and sequences of states from Felix's own tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
@@ -12,8 +12,8 @@ use crate::feed::{Fate, Feed, says_not_ready};
 use crate::recording;
 use crate::replay::State;
 
-/// The configuration in which the original ran a state or sequence. Routes and tunnel ends were recorded whatever the pools
-/// were.
+/// The configuration in which Felix ran a state or sequence. Routes and tunnel ends were recorded
+/// for any pools.
 pub(crate) fn config(recorded: &Json, route_source: &Json) -> GraphConfig {
     let hostname = Hostname::new(recorded["config"]["FelixHostname"].as_str().unwrap());
     let route_source = if route_source == "WorkloadIPs" { RouteSource::WorkloadIps } else { RouteSource::CalicoIpam };
@@ -28,7 +28,8 @@ pub(crate) fn config(recorded: &Json, route_source: &Json) -> GraphConfig {
     }
 }
 
-/// What differs. Both sides are compared in one form; here is all in which they may differ otherwise, and why.
+/// Returns the differences. Both sides are first brought into one form; all other allowed
+/// differences are listed here, with their reasons.
 fn differences(ours: &State, peer: &State) -> Vec<String> {
     let (mut ours, mut peer) = (ours.clone(), peer.clone());
     // Recorded were the messages of objects alone.
@@ -37,7 +38,7 @@ fn differences(ours: &State, peer: &State) -> Vec<String> {
     spell_actions_alike(&mut [&mut ours, &mut peer]);
     for state in [&mut ours, &mut peer] {
         name_pools_by_value(state);
-        // The original passes addresses of tunnel ends on as they are written.
+        // Felix passes addresses of tunnel ends on as they are written.
         for (_, message) in state.of_kind_mut("vtep") {
             if let Ok(address) = message["ipv6_addr"].as_str().unwrap_or_default().parse::<Ipv6Addr>() {
                 message["ipv6_addr"] = address.to_string().into();
@@ -47,8 +48,9 @@ fn differences(ours: &State, peer: &State) -> Vec<String> {
     ours.differences(&peer)
 }
 
-/// Some policies have the action `Allow`, which the original passes on as it is though no dataplane knows it. Ids of rules are
-/// hashes of the policy's rules, action and all, so that only those of other policies can be the same.
+/// Some policies have the action `Allow`, which Felix passes on though no dataplane supports it.
+/// Ids of rules are hashes of all rules of the policy, actions included, so only those of other
+/// policies can be equal.
 fn spell_actions_alike(states: &mut [&mut State]) {
     let mut misspelt = BTreeSet::new();
     for state in &mut *states {
@@ -66,7 +68,8 @@ fn spell_actions_alike(states: &mut [&mut State]) {
     }
 }
 
-/// The original names a pool by its key, which in two states is another network than the value's; see [`path_of_value`].
+/// Felix names a pool by its key, which in two states is another network than the value's; see
+/// [`path_of_value`].
 fn name_pools_by_value(state: &mut State) {
     for id in state.of_kind_mut("pool").map(|(id, _)| id.to_owned()).collect::<Vec<_>>() {
         let mut message = state.take("pool", &id);
@@ -87,8 +90,8 @@ type Entries = BTreeMap<String, Json>;
 
 pub(crate) fn entries(state: &Json) -> Vec<(String, Json)> {
     let entries = state["kvs"].as_array().unwrap().iter();
-    // Three states have parameters that are pointers to truth values, which is no type of a parameter. The original takes
-    // them for parameters that are not there.
+    // Three states have parameters that are pointers to booleans, which is not a valid type for a
+    // parameter. Felix treats them as missing.
     entries
         .filter(|entry| entry["key_type"] != "GlobalConfigKey" || entry["value_type"] == "string")
         .map(|entry| {
@@ -98,8 +101,8 @@ pub(crate) fn entries(state: &Json) -> Vec<(String, Json)> {
         .collect()
 }
 
-/// Two states have a pool whose value contradicts its key, which no datastore has. Here the key would decide, while routes
-/// of the original go by the value, so it gets the key that fits.
+/// Two states have a pool whose value contradicts its key, as no datastore has. Tortie goes by the
+/// key, but Felix's routes go by the value, so the pool gets the key that fits.
 fn path_of_value(path: &str, value: &Json) -> String {
     match (path.split_once("/pool/"), value["cidr"].as_str()) {
         (Some((before, _)), Some(cidr)) => format!("{before}/pool/{}", cidr.replacen('/', "-", 1)),
@@ -163,7 +166,8 @@ fn sequences_of_states() {
             current = wanted;
             feed.flush();
             messages.as_array().unwrap().iter().for_each(|message| peer.apply_recorded(message));
-            // The original judges at the first changed parameter, even if the ready flag comes in the same batch.
+            // Felix decides at the first changed parameter, even if the ready flag comes in the
+            // same batch.
             let peer_not_ready = says_not_ready(messages) && !is_ready(&current);
             assert_eq!(feed.not_ready, peer_not_ready, "sequence {i}, {name}");
             let differences = differences(&feed.state, &peer);

@@ -1,4 +1,4 @@
-//! Small worlds in which most things have to do with each other.
+//! Random updates with few names and values, so that most objects are related.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ fn ports() -> impl Strategy<Value = Box<[EndpointPort]>> {
     subsequence(all, 0..=3).prop_map(Into::into)
 }
 
-/// What is not valid does not get as far as the graph: it counts as deleted.
+/// Invalid values do not reach the graph: they count as deleted.
 fn valid<T: Validate>(value: Option<T>) -> Option<Valid<T>> {
     Valid::new(value?).ok()
 }

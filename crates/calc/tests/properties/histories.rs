@@ -14,11 +14,11 @@ use crate::overlay_oracle::{self, Overlay};
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Update(Update),
-    /// The update that came so many steps before, once more, though another may have followed.
+    /// Repeats the update from so many steps before, though a newer one may have followed.
     Stale(usize),
-    /// The current value of some object, once more.
+    /// Repeats the current value of some object.
     Duplicate(usize),
-    /// A deletion of some object, and its value again.
+    /// Deletes some object, and adds it again.
     Blink(usize),
     Flush,
 }
@@ -39,18 +39,18 @@ struct Node {
     dataplane: MockDataplane,
     config: GraphConfig,
     is_in_sync: bool,
-    /// Whether the last configuration came without word that the datastore may not be used.
+    /// Whether the last configuration came without `DatastoreNotReady`.
     is_ready: bool,
 }
 
 impl Node {
     fn new(config: GraphConfig) -> Self {
-        // The oracle judges no claims; `tests/claims.rs` has one that does.
+        // The oracle does not validate claims; `tests/claims.rs` has one that does.
         let graph = Graph::new(&GraphConfig { address_claims: AddressClaims::Any, ..config.clone() });
         Self { graph, dataplane: MockDataplane::default(), config, is_in_sync: false, is_ready: false }
     }
 
-    /// One that is told all at once.
+    /// A node that gets all updates at once.
     fn fresh(config: GraphConfig, datastore: &Datastore) -> Self {
         let mut fresh = Self::new(config);
         fresh.in_sync();
@@ -86,12 +86,12 @@ impl Node {
         }
         let news = out.iter().filter(|update| !is_passed_on_again(update)).count();
         self.dataplane.apply_batch(out);
-        // Who was never told of a configuration of BGP has none, as has who was told that it is empty.
+        // A missing BGP configuration counts as an empty one.
         self.dataplane.bgp.get_or_insert_default();
         news
     }
 
-    /// Compares what was replayed with the oracle.
+    /// Compares the replayed state with the oracle.
     fn check(&self, datastore: &Datastore) {
         let suppress = self.config.overlap == Overlap::Suppress;
         let mut expected =
@@ -135,10 +135,11 @@ impl Node {
     }
 }
 
-/// How a node is compared with an oracle.
+/// Comparison of a node with an oracle.
 type Check = fn(&Node, &Datastore);
 
-/// What passes through is passed on again when it is told again.
+/// Reports whether an object is sent again when its update is repeated: the graph only passes it
+/// on.
 fn is_passed_on_again(update: &DesiredUpdate) -> bool {
     matches!(
         update,
@@ -191,8 +192,8 @@ fn run(steps: &[Step], in_sync_at: usize, config: GraphConfig, check: Check) -> 
     (node, datastore)
 }
 
-/// Any history ends where the oracle and a fresh graph say, duplicates change nothing, and deleting everything leaves
-/// nothing.
+/// Any history ends in the state of the oracle and of a fresh graph, duplicates change nothing, and
+/// no state is left after all objects are deleted.
 fn check_history(
     (steps, in_sync_at): (&[Step], usize),
     config: GraphConfig,

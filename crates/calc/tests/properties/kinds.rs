@@ -1,4 +1,4 @@
-//! Whether histories have all that the graph takes.
+//! Coverage of histories: all kinds of objects that the graph takes occur in them.
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
@@ -9,7 +9,7 @@ use crate::histories::{Step, steps};
 
 const KINDS: usize = 20;
 
-/// A number below [`KINDS`] for each kind of key; `None` for what the graph passes over.
+/// Returns a number below [`KINDS`] for each kind of key; `None` for kinds that the graph ignores.
 fn kind(key: &Key) -> Option<usize> {
     Some(match key {
         Key::WorkloadEndpoint(_) => 0,
@@ -54,7 +54,8 @@ fn every_kind_of_object_comes_and_goes() {
             }
         }
     }
-    // Now and then is not enough: a history has some thirty updates, and what depends on an object comes in few of them.
+    // A few times are not enough: a history has about thirty updates, and effects of an object show
+    // in few of them.
     let often = |times: &usize| *times >= 25;
     assert!(came.iter().all(often) && went.iter().all(often), "came {came:?}, went {went:?}");
     assert!(often(&ready) && often(&unready), "ready {ready} times, and not {unready} times");

@@ -1,6 +1,7 @@
-//! Random histories: whatever the order of updates and the points of flushing, the dataplane ends up with what a slow,
-//! obvious calculation from the current datastore says, and nothing is left when everything is deleted.
-#![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
+//! Random histories. For any order of updates and any times of flushes, the dataplane ends up with
+//! the result of a slow, simple calculation from the current datastore. No state is left when all
+//! objects are deleted.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod computed;
 mod generate;

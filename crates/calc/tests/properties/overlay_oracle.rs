@@ -14,7 +14,7 @@ use tortie_testkit::oracle::Datastore;
 
 use crate::generate::HOST;
 
-/// What is assigned to an address; the first of a node's counts.
+/// Kind of object that has an address; the first kind of a node's counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Assigned {
     Workload,
@@ -23,7 +23,7 @@ enum Assigned {
     Vxlan,
 }
 
-/// What the datastore has, by kind; only valid endpoints.
+/// Objects of the datastore, by kind; only valid endpoints.
 struct Facts<'a> {
     pools: Vec<&'a IpPool>,
     blocks: Vec<(Cidr, &'a IpamBlock)>,
@@ -166,7 +166,7 @@ impl Facts<'_> {
         found
     }
 
-    /// All networks of which anything may be known.
+    /// Returns all networks that may have data.
     fn networks(&self) -> BTreeSet<Cidr> {
         let mut nets: BTreeSet<Cidr> = self.pools.iter().map(|pool| pool.cidr).collect();
         for (net, block) in &self.blocks {
@@ -216,7 +216,8 @@ impl Facts<'_> {
             route.nat_outgoing |= pool.masquerade;
             cross_subnet |= pool.ipip_mode == EncapMode::CrossSubnet || pool.vxlan_mode == EncapMode::CrossSubnet;
         }
-        // Of each network on the way the block, the host, and what the address is assigned to, the last of which counts.
+        // For each network on the way: the block, the host, and the object that has the address.
+        // The last of each counts.
         let mut first_block: Option<Hostname> = None;
         let mut block_types = RouteTypes::default();
         let (mut is_host, mut is_tunnel) = (false, false);
@@ -293,7 +294,8 @@ impl Facts<'_> {
     }
 }
 
-/// The letter `f` and the first five bytes of what `sha1sum` says of the name, with `-v6` after it for IPv6.
+/// The letter `f` and the first five bytes of the name's `sha1sum`; for IPv6, of the name with
+/// `-v6` behind it.
 fn derived_mac(name: &str, family: Family) -> &'static str {
     match (name, family) {
         ("here", Family::V4) => "66:01:54:c0:da:be",

@@ -1,4 +1,4 @@
-//! What routes and tunnels are made of, in small worlds: pools, blocks, nodes and their tunnels.
+//! Random inputs of routes and tunnels, from few values: pools, blocks, nodes and their tunnels.
 
 use std::net::IpAddr;
 

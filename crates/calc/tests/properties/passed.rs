@@ -1,4 +1,4 @@
-//! What passes through the calculation, and configuration: random values.
+//! Random values of objects that the graph only passes on, and of configuration.
 
 use proptest::prelude::*;
 use proptest::sample::select;

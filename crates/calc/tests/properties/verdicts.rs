@@ -1,4 +1,5 @@
-//! What the messages mean for packets, incrementally, is what the datastore means for them, by brute force.
+//! The messages, applied incrementally, give the same verdicts as the datastore, evaluated by brute
+//! force.
 
 use std::net::IpAddr;
 
@@ -145,7 +146,8 @@ fn compare_matrix(evaluator: &Evaluator, tables: &Compiled<'_>, meant: &DesiredS
     }
 }
 
-/// What came step by step is as large as what came at once, so that nothing stays behind.
+/// State that was built step by step is as large as state that was built at once, so no leftovers
+/// remain.
 fn same_size(left: &Compiled<'_>, right: &Compiled<'_>) {
     let cells = |compiled: &Compiled<'_>| {
         let sizes = compiled.groups().map(|group| compiled.table(group).unwrap().unwrap().cell_count());

@@ -19,7 +19,7 @@ pub(crate) struct Inheritance {
 struct Around<'a> {
     net: Cidr,
     atoms: &'a [AtomId],
-    /// Atoms of the entries straight below: those with the same ones have one class.
+    /// Atoms of the entries straight below: entries with the same atoms have one class.
     straight: AHashSet<SmallVec<[AtomId; 4]>>,
     /// Number of classes below.
     below: usize,
@@ -28,7 +28,8 @@ struct Around<'a> {
 }
 
 impl Addresses {
-    /// Whether classes may inherit more atoms than this. Counts them only if so many have come since they were counted last.
+    /// Returns the inherited atoms if classes may inherit more of them than this. They are counted
+    /// only if enough have been added since the last count.
     pub(crate) fn inheritance_over(&mut self, limit: usize) -> Option<Inheritance> {
         if self.inherited_at_most <= limit {
             return None;
@@ -38,7 +39,7 @@ impl Addresses {
         Some(inheritance).filter(|inheritance| inheritance.total > limit)
     }
 
-    /// Number of pairs of a network and an atom that holds it.
+    /// Number of pairs of a network that is no single address and an atom with it.
     pub(crate) const fn wide(&self) -> usize {
         self.wide
     }

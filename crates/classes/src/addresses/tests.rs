@@ -13,7 +13,7 @@ const ATOMS: usize = 5;
 enum Edit {
     Insert(usize, Cidr),
     Remove(usize, Cidr),
-    /// Another atom takes its place.
+    /// Replaces an atom by a new one.
     Renew(usize),
     Flush,
 }
@@ -47,7 +47,7 @@ struct Model {
     addresses: Addresses,
     atoms: Vec<AtomId>,
     members: Vec<BTreeSet<Cidr>>,
-    /// The buckets that were told, with the atoms that they have with all that is around them.
+    /// The reported buckets, with their own and inherited atoms.
     known: BTreeMap<BucketId, Vec<AtomId>>,
     /// Classes and their addresses at the last flush.
     classes: BTreeMap<ClassId, (Family, Vec<AtomId>)>,
@@ -79,7 +79,7 @@ impl Model {
         (classes, all.map(|address| (address, self.addresses.class_of(address))).collect())
     }
 
-    /// Whatever is another class than before has been told.
+    /// Checks that the changes report each address and each class that differ from before.
     fn check_changes(&mut self, changes: &BucketChanges) {
         let (classes, class_of) = self.now();
         for (address, class) in &class_of {
@@ -179,7 +179,7 @@ impl Model {
                 assert_eq!(*vectors.entry(vector).or_insert(class), class);
             }
         }
-        // Each class that is there has a network.
+        // Each class has a network.
         let used: BTreeSet<ClassId> = self.addresses.prefixes().map(|(_, class)| class).collect();
         assert_eq!(self.addresses.class_count(), used.len() + 2);
         let buckets: BTreeSet<ClassId> =

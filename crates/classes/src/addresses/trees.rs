@@ -1,14 +1,14 @@
-//! Size of the trees that lead from addresses to their classes, before they are made.
+//! Size of the tries from addresses to classes, before they are built.
 //!
-//! A tree has a block for each distinct beginning, in whole bytes, of the networks in it. One tree has all networks; another one
-//! those of IPv6 that are no single addresses.
+//! A trie has a block for each distinct prefix, in whole bytes, of the networks in it. One trie has
+//! all networks; another has the IPv6 networks that are no single addresses.
 
 use tortie_model::{Cidr, Family};
 
 use super::Addresses;
 use crate::ids::AtomId;
 
-/// A network in one of the trees. In order, a network comes before those that it covers.
+/// A network in one of the tries. In sort order, a network comes before those that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     tree: Tree,
@@ -69,7 +69,7 @@ pub(super) struct Size {
     counted: usize,
     added: usize,
     removed: usize,
-    /// Bound on the changes since the last division, whatever was counted in between.
+    /// Bound on the changes since the last division, independent of counts in between.
     undivided: usize,
 }
 
@@ -100,7 +100,7 @@ impl Addresses {
         self.count_blocks() <= blocks
     }
 
-    /// Bound on the blocks that have come or gone since the last division of the trees.
+    /// Bound on the blocks added or removed since the last division of the tries.
     pub(crate) const fn undivided_blocks(&self) -> usize {
         self.size.undivided
     }

@@ -15,7 +15,7 @@ use crate::traffic::Traffic;
 pub(super) fn between_workloads(parties: &Parties<'_>, judge: &mut Judge<'_>) -> Vec<Change> {
     let candidates = Candidates::new(parties, judge);
     let nodes_themselves: Vec<usize> = (0..parties.len()).filter(|party| parties.is_nodes(*party)).collect();
-    // By destinations, on which nodes they are, and what shifts.
+    // Sources by destinations, nodes and shifts.
     let mut sources: AHashMap<(Vec<usize>, Nodes, Shifts), Vec<usize>> = AHashMap::new();
     for from in 0..parties.len() {
         let mut tos: AHashMap<(Nodes, Shifts), Vec<usize>> = AHashMap::new();
@@ -56,7 +56,8 @@ fn traffic(change: &Change) -> impl Iterator<Item = (&Traffic, Option<(u16, u16)
     change.shifts.iter().map(|shift| (&shift.traffic, shift.source_ports))
 }
 
-/// Adds nodes of which nothing is said, since both ends are on one node: fewer kinds of peers remain.
+/// Adds addresses of nodes whose connections with the workloads are left out, since both ends are
+/// on one node. So fewer kinds of peers remain.
 fn add_own(peers: &mut Vec<usize>, nodes: &[usize], is_only_own: impl Fn(usize) -> bool) {
     let others: Vec<usize> = nodes.iter().copied().filter(|node| !peers.contains(node) && is_only_own(*node)).collect();
     if !others.is_empty() {
@@ -71,7 +72,8 @@ fn is_only_own(parties: &Parties<'_>, workloads: usize, node: usize) -> bool {
     parties.is_workloads(workloads) && pairs.iter().all(|(_, same)| same.before && same.after)
 }
 
-/// What shifts between two parties: once, or for pairs of the same node and of different ones.
+/// Returns the shifts between two parties: once, or separately for pairs on one node and on
+/// different nodes.
 fn between(parties: &Parties<'_>, judge: &mut Judge<'_>, from: usize, to: usize) -> SmallVec<[(Nodes, Shifts); 2]> {
     let (egress, ingress) = (parties.cell(from, Direction::Egress, to), parties.cell(to, Direction::Ingress, from));
     let mut found: SmallVec<[(Nodes, Shifts); 2]> = SmallVec::new();
@@ -90,7 +92,7 @@ fn between(parties: &Parties<'_>, judge: &mut Judge<'_>, from: usize, to: usize)
     };
     for (nodes, same) in pairs {
         let nodes = if is_between { nodes } else { Nodes::Different };
-        // What a workload and its own node exchange has no part in it.
+        // Connections of a workload with its own node are left out.
         if !is_between && (same.before || same.after) {
             continue;
         }
@@ -134,31 +136,32 @@ fn end_at(
         return None;
     }
     let cell = parties.cell_of(&side, peer);
-    // Failsafe ports have no part in what is forwarded.
+    // Failsafe ports do not apply to forwarded packets.
     let address = if layer == Layer::Forward { parties.nowhere() } else { parties.address(peer) };
     Some(End { direction, cell, host: Some(HostEnd { layer, peer: address }) })
 }
 
-/// Pairs that may be judged in another way than before.
+/// Pairs whose verdicts may differ from before.
 struct Candidates<'p, 'a> {
     parties: &'p Parties<'a>,
-    /// By the side of the source the destinations that it treats in another way, and the other way round.
+    /// By the side of the source, the destinations with other verdicts, and the other way round.
     by_sides: Differing,
     /// The same by the host endpoints on the way at that end.
     by_legs: Differing,
     /// The parties by their side for ingress.
     with_side: Vec<Vec<usize>>,
-    /// By the host endpoints on their way for ingress, from what is no workload and from workloads.
+    /// The parties by the host endpoints on their way for ingress: from other peers, and from
+    /// workloads.
     with_legs: [Vec<Vec<usize>>; 2],
     /// Those that move to other nodes.
     moving: Vec<usize>,
 }
 
-/// Who is treated in another way.
+/// Peers with other verdicts than before.
 struct Differing {
-    /// By what judges at the source's end, the destinations.
+    /// Destinations, by the side or the host endpoints at the source's end.
     egress: Vec<Vec<usize>>,
-    /// By source, what judges so at the destination's end.
+    /// Sides or host endpoints at the destination's end, by source.
     towards: AHashMap<usize, Vec<usize>>,
 }
 
@@ -190,7 +193,7 @@ impl<'p, 'a> Candidates<'p, 'a> {
             let mut members = vec![Vec::new(); parties.all_legs().len()];
             for party in 0..parties.len() {
                 let number = parties.legs_of(party, Direction::Ingress, is_between);
-                // Nobody is on the way to most.
+                // Number 0 stands for no host endpoints, as most parties have.
                 if number > 0 {
                     members[number].push(party);
                 }
@@ -203,7 +206,7 @@ impl<'p, 'a> Candidates<'p, 'a> {
         Self { parties, by_sides, by_legs, with_side, with_legs, moving }
     }
 
-    /// The destinations that a source may reach in another way, ascending.
+    /// Returns the destinations for which verdicts on a source's packets may differ, ascending.
     #[expect(clippy::indexing_slicing, reason = "there is a list for each side, and for each list of legs")]
     fn of(&self, from: usize) -> Vec<usize> {
         let parties = self.parties;
@@ -229,7 +232,7 @@ impl<'p, 'a> Candidates<'p, 'a> {
     }
 }
 
-/// The parties that host endpoints on the way treat in another way than before.
+/// Returns the parties for which the verdicts of host endpoints on the way may differ from before.
 fn differing_on_the_way(
     parties: &Parties<'_>,
     judge: &mut Judge<'_>,

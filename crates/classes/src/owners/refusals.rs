@@ -16,7 +16,8 @@ use crate::sets::{NetList, Set, Sets};
 
 /// Bytes of an atom of a class.
 const INHERITED: usize = 4;
-/// The part of the trees that may change before they are divided again while policies are refused.
+/// Divisor of the tries' bound. While policies are refused, a change of more blocks divides the
+/// tries again.
 const STALE: usize = 64;
 
 /// The bound that a policy's networks exceed.
@@ -46,7 +47,7 @@ pub(super) struct Room {
     needed: Option<usize>,
     /// Blocks that sets of refused policies have lost since the last division, at most.
     shrunk: usize,
-    /// Whether a policy that is refused has other networks.
+    /// Whether the networks of a refused policy have changed.
     pub(super) is_stale: bool,
 }
 
@@ -57,7 +58,7 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Whether the trees exceed their bound, or there may be room for a policy that is refused.
+    /// Reports whether the tries exceed their bound, or there may be room for a refused policy.
     pub(super) fn must_divide(&mut self, shrunk: usize, addresses: &mut Addresses) -> bool {
         self.shrunk += shrunk;
         if self.is_stale || !addresses.trees_are_within(self.blocks) {
@@ -91,8 +92,9 @@ impl Owners {
         self.set_pending(id);
     }
 
-    /// Refuses policies of which classes of addresses would inherit the most atoms, by their networks and IP sets, in the namespace
-    /// with the most of them, until all inherit no more than a group's table may take. Returns whether there was one.
+    /// Refuses policies until classes of addresses inherit no more atoms than a group's table may
+    /// take. The policies whose networks and IP sets cause the most inherited atoms are refused
+    /// first, in the namespace with the most of them. Returns whether a policy was refused.
     pub(super) fn refuse_inherited(&mut self, sets: &Sets, addresses: &mut Addresses, budget: Budget) -> bool {
         let limit = budget.group / INHERITED;
         let Some(inherited) = addresses.inheritance_over(limit) else { return false };
@@ -133,8 +135,8 @@ impl Owners {
         }
     }
 
-    /// Refuses policies until the trees of addresses are within their bound, and admits those for which there is room. Returns
-    /// whether policies are to be compiled again.
+    /// Refuses policies until the tries of addresses are within their bound, and admits policies
+    /// for which there is room. Returns whether policies must be compiled again.
     #[expect(clippy::indexing_slicing, reason = "claimants are numbered in the order of their owners")]
     pub(super) fn divide_room(&mut self, sets: &mut Sets, addresses: &mut Addresses) -> bool {
         self.room.is_stale = false;
@@ -197,7 +199,7 @@ impl Owners {
         (owners, division)
     }
 
-    /// Has sets idle that only refused policies have.
+    /// Makes sets idle if only refused policies have them.
     pub(super) fn settle_sets(&self, sets: &mut Sets, addresses: &mut Addresses) {
         let is_refused = |id: &OwnerId| self.owners.at(*id).refusal.is_some();
         for (set, users) in &self.set_users {
@@ -220,7 +222,7 @@ fn lists(rules: Option<&[Rules; 2]>) -> impl Iterator<Item = Vec<Cidr>> {
     lists.filter(|nets| !nets.is_empty()).map(|nets| NetList::key(nets))
 }
 
-/// Whether rules have other networks or sets.
+/// Reports whether the networks or sets of two lists of rules differ.
 pub(super) fn nets_differ(one: Option<&[Rules; 2]>, other: Option<&[Rules; 2]>) -> bool {
     let all = |rules| (sets_of(rules).collect::<BTreeSet<_>>(), lists(rules).collect::<BTreeSet<_>>());
     all(one) != all(other)

@@ -1,4 +1,4 @@
-//! Which addresses failsafe ports tell apart.
+//! Addresses that failsafe ports distinguish.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ pub(crate) struct Failsafe {
     nets: Vec<Cidr>,
     /// The first address that is in just these.
     first: AHashMap<Vec<bool>, IpAddr>,
-    /// Where there are no such networks, or nobody asks.
+    /// For all addresses if failsafe ports have no networks, or there are no host endpoints.
     any: IpAddr,
 }
 

@@ -1,4 +1,4 @@
-//! Which pairs of two parties are of one node, and which are not.
+//! Pairs of two parties on one node and on different nodes.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,25 @@ use smallvec::{SmallVec, smallvec};
 use super::ways::NodeNumber;
 use crate::states::States;
 
-/// On which nodes the two ends of connections are.
+/// Nodes of the two ends of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(clippy::exhaustive_enums, reason = "there are no others")]
 pub enum Nodes {
-    /// On any: all pairs are meant.
+    /// Any nodes: all pairs.
     Any,
-    /// On the same.
+    /// The same node.
     Same,
-    /// On different ones.
+    /// Different nodes.
     Different,
 }
 
 /// Kinds of pairs of two parties, and whether both ends are of one node, before and after.
 pub(crate) type Pairs = SmallVec<[(Nodes, States<bool>); 2]>;
 
-/// On which nodes a party is, of those that have numbers.
+/// Nodes of a party, by their numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
-    /// On one, before and after, which may be others.
+    /// On one node, before and after; these may differ.
     Single(States<NodeNumber>),
     /// On these, before and after, with how many members. None of them is a [single](Self::Single) one's.
     Several(BTreeMap<NodeNumber, u32>),
@@ -41,7 +41,7 @@ impl Location {
         several
     }
 
-    /// Takes one member more.
+    /// Adds a member.
     pub(crate) fn add(&mut self, location: States<NodeNumber>) {
         if let Self::Several(nodes) = self {
             *nodes.entry(location.after).or_default() += 1;
@@ -56,13 +56,14 @@ impl Location {
         }
     }
 
-    /// Whether it is another afterwards than before.
+    /// Reports whether the node after the change differs from the one before.
     pub(crate) fn moves(&self) -> bool {
         matches!(self, Self::Single(location) if location.before != location.after)
     }
 
-    /// Which pairs with another there are, or with itself: on which nodes they are, and whether that is the same one, before
-    /// and after. Those that have no numbers are not the same.
+    /// Returns the kinds of pairs with another party, or with the party itself: the nodes of their
+    /// ends, and whether both ends are on one node, before and after. Nodes without numbers do not
+    /// count as one.
     pub(crate) fn pairs(&self, other: &Self, is_itself: bool) -> Pairs {
         let (same, different) = (States { before: true, after: true }, States::default());
         let alike = |one: NodeNumber, other: NodeNumber| one.is_some() && one == other;
@@ -122,11 +123,11 @@ mod tests {
         assert_eq!(pairs(&several(&[0]), &several(&[0]), false), [(Nodes::Any, false, false)]);
         assert_eq!(pairs(&several(&[0, 1]), &several(&[1]), false), [same, different]);
         assert_eq!(pairs(&several(&[0, 1]), &several(&[0, 1]), true), [(Nodes::Any, false, false)]);
-        // Of itself, one member alone on a node has no peer there.
+        // In a party with itself, a single member on a node has no peer there.
         assert_eq!(pairs(&several(&[1, 2]), &several(&[1, 2]), true), [(Nodes::Any, false, false)]);
         assert_eq!(pairs(&several(&[1, 2, 2]), &several(&[1, 2, 2]), true), [same, different]);
         assert_eq!(pairs(&several(&[1, 1]), &several(&[1, 1]), true), [(Nodes::Any, true, true)]);
-        // What moves.
+        // Parties that move.
         assert_eq!(pairs(&single(4, 5), &single(4, 4), false), [(Nodes::Any, true, false)]);
         assert_eq!(pairs(&single(4, 5), &single(5, 5), false), [(Nodes::Any, false, true)]);
         assert_eq!(pairs(&single(4, 5), &several(&[1]), false), [(Nodes::Any, false, false)]);

@@ -1,7 +1,8 @@
-//! Which host endpoints connections of workloads meet at their nodes.
+//! Host endpoints that connections of workloads pass at their nodes.
 //!
-//! Host endpoints without policies for what is forwarded are not on anybody's way, and a node without others is as good as
-//! none. Nodes whose host endpoints have equal policies are one way: workloads are told apart by it, and not by their nodes.
+//! Only host endpoints with policies for forwarded packets are on the way. A node without any is
+//! treated as if it had no host endpoints. Nodes whose host endpoints have equal policies are one
+//! way, and workloads are distinguished by their way instead of their node.
 
 use std::net::IpAddr;
 
@@ -15,7 +16,7 @@ use crate::each::ByDirection;
 use crate::ids::{GroupId, SettingsId, number_of};
 use crate::states::States;
 
-/// The layers that what is forwarded meets, in order.
+/// Layers and directions that forwarded packets pass, in order.
 const FORWARDED: [(Layer, Direction); 4] = [
     (Layer::Forward, Direction::Egress),
     (Layer::Untracked, Direction::Ingress),
@@ -23,10 +24,12 @@ const FORWARDED: [(Layer, Direction); 4] = [
     (Layer::Forward, Direction::Ingress),
 ];
 
-/// The number of a node with host endpoints that have policies for what is forwarded, before or after; `None` for all others.
+/// Number of a node with host endpoints that have policies for forwarded packets, before or after;
+/// `None` for all others.
 pub(crate) type NodeNumber = Option<u32>;
 
-/// What a layer of a host endpoint judges by, before and after; `None` where there is no such host endpoint on the way.
+/// A layer of a host endpoint on the way, with its group and settings before and after; `None` if
+/// the host endpoint is then not on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Leg {
     pub(crate) layer: Layer,
@@ -133,7 +136,8 @@ impl<'a> Ways<'a> {
         self.states.map(|state| state.classes.nodes.of_workload(id).and_then(|node| self.numbers.get(node)).copied())
     }
 
-    /// Whether what is at a node must be told from what is at others: something moves from or to it.
+    /// Reports whether parties at these nodes must be separate from those at other nodes, because
+    /// something moves from or to them.
     pub(crate) fn is_single(&self, location: States<NodeNumber>) -> bool {
         [location.before, location.after].into_iter().flatten().any(|number| self.moving.contains(&number))
     }
@@ -177,7 +181,8 @@ impl<'a> Ways<'a> {
         Way { between: legs(&between), outside: legs(&outside) }
     }
 
-    /// What the host endpoints ask of what comes in, or goes out, in order of their names.
+    /// Returns the layers with policies of the host endpoints, for one direction, in order of the
+    /// endpoints' names.
     fn legs(&self, hosts: &States<Hosts<'a>>, direction: Direction) -> Vec<Leg> {
         let mut names: Vec<&HostEndpointName> =
             hosts.before.iter().chain(&hosts.after).map(|(name, _)| *name).collect();
@@ -205,9 +210,10 @@ impl<'a> Ways<'a> {
 }
 
 impl Compiled<'_> {
-    /// Whether a host endpoint of a [node](Classes::set_host_node) has a policy for what is forwarded, which connections of
-    /// workloads may meet. [Differences](Self::difference) heed it; [matrices](Self::matrix) and
-    /// [`reachability`](Self::reachability) are of workloads alone.
+    /// Reports whether a host endpoint of a [node](Classes::set_host_node) has a policy for
+    /// forwarded packets, which connections of workloads may meet. [Differences](Self::difference)
+    /// include such policies; [matrices](Self::matrix) and [`reachability`](Self::reachability)
+    /// cover workloads alone.
     #[must_use]
     pub fn judges_forwarded(&self) -> bool {
         let hosts = self.classes.hosts.keys();
@@ -228,7 +234,7 @@ fn hosts_of<'a>(classes: &'a Classes, numbers: &AHashMap<&Hostname, u32>) -> Vec
     found
 }
 
-/// Whether a host endpoint says anything about what is forwarded.
+/// Reports whether a host endpoint has a policy for forwarded packets.
 fn has_forwarded(classes: &Classes, name: &HostEndpointName) -> bool {
     FORWARDED.iter().any(|asked| says_anything(classes, classes.hosts.get(name), *asked))
 }
@@ -253,8 +259,9 @@ fn expects<'a, 'h>(
     hosts.iter().filter(move |(_, host)| host.addresses.contains(&address)).copied()
 }
 
-/// The host endpoints of a node that see what workloads with this address exchange with what is no workload. By which
-/// interface it comes or goes is not known: those that expect the address, else those of all interfaces, else all.
+/// Returns the host endpoints of a node that see connections between workloads with this address
+/// and peers that are no workloads. The interface that these use is unknown: the host endpoints
+/// that expect the address, else those of all interfaces, else all.
 fn seeing<'a>(hosts: &[(&'a HostEndpointName, &'a Host)], address: IpAddr) -> Hosts<'a> {
     let mut found: Hosts<'a> = expects(hosts, address).collect();
     if found.is_empty() {

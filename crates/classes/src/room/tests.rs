@@ -102,7 +102,7 @@ proptest! {
     }
 }
 
-/// So many networks with a block of their own each, besides three that all have.
+/// `count` networks, each with a separate block besides three common ones.
 fn far_apart(first: u8, count: u8) -> Holding {
     (first..first + count).map(|third| Cidr::new([10, 0, third, 0].into(), 32).unwrap()).collect()
 }

@@ -32,27 +32,27 @@ const ARP_SENDER: u32 = 14;
 const ARP_REPLY: u16 = 2;
 /// `LOG_INFO`.
 const INFO: u32 = 6;
-/// What a register holds.
+/// Capacity of a register, in bytes.
 const MAX_LOAD: u32 = 16;
 /// The kernel's own burst of a limit.
 const DEFAULT_BURST: u32 = 5;
 
-/// A rule that nftables has no words for.
+/// A rule that nftables cannot express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unsupported {
-    /// It asks for the port of a bridge.
-    #[error("nftables does not know the port of a bridge by which a packet came")]
+    /// It matches the port of a bridge.
+    #[error("nftables cannot match the bridge port of a packet")]
     BridgePort,
-    /// It asks for, or does, what only a table can take apart.
-    #[error("several networks, sets or chains in one rule take a table that is laid out")]
+    /// It has a match or action that only a table with layouts can split.
+    #[error("several networks, sets or chains in one rule need a table with layouts")]
     NotLaidOut,
 }
 
-/// What the kernel runs for a rule.
+/// Compiles a rule to the expressions that the kernel runs.
 ///
 /// # Errors
-/// If there is no such thing.
+/// If nftables cannot express the rule.
 pub fn compile(rule: &Rule, context: &Context<'_>) -> Result<Vec<Expression>, Unsupported> {
     let mut compiler = Compiler { family: context.family, out: Vec::new(), protocol: None, field_at: None };
     for question in rule.matches.iter() {
@@ -69,9 +69,9 @@ pub fn compile(rule: &Rule, context: &Context<'_>) -> Result<Vec<Expression>, Un
 struct Compiler {
     family: Family,
     out: Vec<Expression>,
-    /// The protocol that the packet has if it comes this far.
+    /// The protocol that earlier matches of the rule guarantee.
     protocol: Option<Protocol>,
-    /// Where the last field that is compared as a whole is loaded.
+    /// Place of the expression that loads the last field to be compared as a whole.
     field_at: Option<usize>,
 }
 
@@ -79,7 +79,7 @@ fn bytes(value: &[u8]) -> Bytes {
     SmallVec::from_slice(value)
 }
 
-/// As registers hold numbers of the kernel's own.
+/// Returns a number in the byte order of registers.
 fn native(value: u32) -> Bytes {
     bytes(&value.to_ne_bytes())
 }
@@ -106,7 +106,8 @@ impl Compiler {
         self.out.push(Expression::Payload { header, offset, len, to: Register::FIRST });
     }
 
-    /// Whether a whole field has a value. Like `nft`, asks for a field together with the one directly before it.
+    /// Compares a whole field. Like `nft`, merges it with an adjacent field that was compared just
+    /// before.
     #[expect(clippy::expect_used, reason = "a field of a packet is short")]
     fn field(&mut self, header: Header, offset: u32, value: &[u8], negated: bool) {
         let len = u32::try_from(value.len()).expect("a field of a packet is short");
@@ -246,7 +247,7 @@ impl Compiler {
         }
     }
 
-    /// As `nft` does it: whole bytes are compared as they are, others through a mask.
+    /// Like `nft`, compares whole bytes directly, and others through a mask.
     fn net(&mut self, side: Side, net: Cidr, negated: bool) {
         let (offset, len) = address_place(self.family, side);
         let address: Bytes = match net.masked().address() {
@@ -310,13 +311,13 @@ impl Compiler {
             return;
         }
         self.payload(Header::Transport, offset, 2);
-        // Whatever is left of a list, `nft` makes a set of it.
+        // For any other list, `nft` creates a set.
         let set = SetReference::Ports(merged(ports));
         self.out.push(Expression::Lookup { set, register, inverted: negated });
     }
 
     fn action(&mut self, action: &Action, context: &Context<'_>) -> Result<(), Unsupported> {
-        // What the action itself asks of the protocol comes before the counter.
+        // The action's own match on the protocol comes before the counter.
         if matches!(action.last(), Action::Reject(RejectWith::TcpReset) | Action::RejectConnectionsAbove(_)) {
             self.is_protocol(Protocol::TCP);
         }
@@ -460,7 +461,7 @@ impl Compiler {
         Some((first, last))
     }
 
-    /// The six bits stand across a byte's border in IPv6, and behind the first byte in IPv4.
+    /// The six bits cross a byte boundary in IPv6, and are in the second byte in IPv4.
     fn dscp(&mut self, value: u8) {
         let (shift, mask, checksum) = match self.family {
             Family::V4 => (2, 0x00fc_u16, Some(10)),
@@ -474,7 +475,7 @@ impl Compiler {
     }
 }
 
-/// Where an address is in the header, and how long it is.
+/// Returns the offset and the length of an address in the header.
 const fn address_place(family: Family, side: Side) -> (u32, u32) {
     match (family, side) {
         (Family::V4, Side::Source) => (12, 4),
@@ -506,12 +507,13 @@ const fn state_bit(state: ConntrackState) -> u32 {
         ConntrackState::Established => 1 << 1,
         ConntrackState::Related => 1 << 2,
         ConntrackState::New => 1 << 3,
-        // A status; no states are asked for with it.
+        // A status bit, which is not part of the state.
         ConntrackState::Dnat => 0,
     }
 }
 
-/// Ranges in order, as `nft` stores them: without overlaps, and, where not all are single ports, with neighbours put together.
+/// Returns the ranges in the order and form in which `nft` stores them: without overlaps, and,
+/// unless all are single ports, with adjacent ranges merged.
 fn merged(ports: &PortList) -> Vec<(u16, u16)> {
     let mut ranges: Vec<(u16, u16)> = ports.ranges().iter().map(|range| (range.first(), range.last())).collect();
     ranges.sort_unstable();

@@ -1,4 +1,4 @@
-//! Expressions as the kernel tells of them.
+//! Expressions as the kernel lists them.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(crate) fn expressions(list: &[u8]) -> Vec<Expression> {
         .collect()
 }
 
-/// What the counter in a rule's list of expressions says, if it has one.
+/// Returns the values of the counter in a rule's list of expressions, if it has one.
 pub(crate) fn counted(list: &[u8]) -> Option<Counted> {
     let is_counter =
         |element: &Attribute<'_>| find(element.value, EXPR_NAME).is_some_and(|name| name.text() == Some("counter"));
@@ -69,7 +69,7 @@ impl Data<'_> {
         find(data.value, DATA_VALUE).map(|value| SmallVec::from_slice(value.value))
     }
 
-    /// A number that is 0 if it is not told.
+    /// A number that is 0 if it is missing.
     fn flags(&self, kind: u16) -> u32 {
         self.number(kind).unwrap_or(0)
     }

@@ -10,11 +10,11 @@ use super::{
 };
 use crate::attribute::Writer;
 
-/// The name of a set of ports that belongs to one rule; the kernel puts a number in its place.
+/// The name of a set of ports that belongs to one rule; the kernel replaces `%d` by a number.
 pub(crate) const ANONYMOUS_SET: &str = "__set%d";
 
-/// Writes the expressions of a rule into its list. `ports` gives the number of the set, within the transaction, for each set of
-/// ports, in their order.
+/// Writes the expressions of a rule into its list. `ports` returns the id, within the transaction,
+/// of the next set of ports.
 pub(crate) fn expressions(list: &[Expression], mut ports: impl FnMut() -> u32, out: &mut Writer) {
     for expression in list {
         out.nested(LIST_ELEM, |out| match expression {

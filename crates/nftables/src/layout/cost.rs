@@ -3,16 +3,16 @@
 use super::Sets;
 use tortie_netfilter::AddressUnion;
 
-/// Bytes of a rule, as it is wanted and as the kernel has it: matches, expressions, text and comment.
+/// Bytes of a rule, desired and observed: matches, expressions, text and comment.
 pub(crate) const RULE: usize = 2 << 10;
-/// Bytes of a single address that a map leads from, with its element in the map.
+/// Bytes of a single address in a map of addresses, with its element.
 pub(super) const HOST: usize = 384;
 /// Bytes of a member of a rule.
 pub(super) const HELD: usize = 16;
-/// Bytes of a member of a set that stands for several.
+/// Bytes of a member of a union.
 pub(crate) const MEMBER: usize = 192;
 
-/// The layout takes more memory than it may.
+/// The layout exceeds its memory bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the layout exceeds its memory budget")]
 #[allow(clippy::exhaustive_structs, reason = "there is nothing more to say")]
@@ -41,7 +41,7 @@ impl Meter {
         if self.spent > self.room { Err(OverBudget) } else { Ok(()) }
     }
 
-    /// Charges the members of a set that stands for several, set by set.
+    /// Charges the members of a union, set by set.
     pub(super) fn union(&mut self, of: &AddressUnion, sets: &impl Sets) -> Result<(), OverBudget> {
         self.spend(of.nets.len(), MEMBER)?;
         for set in &of.sets {

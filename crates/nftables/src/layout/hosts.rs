@@ -1,4 +1,4 @@
-//! Which single addresses lead to which rules, kept up to date member by member.
+//! Dispatch from single addresses to rules, updated member by member.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,44 +11,47 @@ use super::Sets;
 use super::cost::{HELD, HOST, RULE};
 use super::naming::{UNNAMED, content_name};
 
-/// More addresses are not put into one map.
+/// Maximum number of addresses in one map.
 const MAX_HOSTS: usize = 1 << 18;
-/// Nor more rules behind it, each once for all addresses that lead to the same rules.
+/// Maximum number of rules behind one map. They count once for all addresses with the same rules.
 const MAX_RULES: usize = 1 << 16;
-/// Members of rules that are counted, 8 bytes each: more are given up, and packets meet the rules one after the other.
+/// Maximum number of counted members of rules, 8 bytes each. Above it the map is dropped, and
+/// packets meet the rules one after the other.
 const MAX_HELD: usize = 1 << 22;
 const CLASS: ChainPrefix = ChainPrefix::new("cali-pa-");
 
-/// Rules that each ask for an address, and which of them hold for it.
+/// Rules that each match an address, and the addresses that each has.
 ///
-/// A verdict map leads from each single address in what they ask for, such as a pod's, to a chain of all rules that hold it, those
-/// with networks around it included. Other addresses are not in the map: behind it stand the [rules with
-/// networks](Self::with_networks), and no other could match.
+/// A verdict map leads from each single address in their networks and sets, such as a pod's, to a
+/// chain of all rules that have it, including rules with networks around it. Other addresses are
+/// not in the map. For these, the [rules with networks](Self::with_networks) follow behind it; no
+/// other rule could match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hosts {
     map: ChainName,
-    /// The chain has nothing behind these rules.
+    /// Whether these rules are the end of the chain.
     is_end: bool,
-    /// Without the question for the address.
+    /// Without the match on the address.
     rules: Vec<Rule>,
     by_set: BTreeMap<IpSetName, Vec<u32>>,
     hosts: BTreeMap<IpAddr, Host>,
-    /// By length and first address: which rules hold them, and by how many members.
+    /// Networks by length and first address, with the rules that have them, and the number of
+    /// members that give them.
     nets: BTreeMap<(u8, IpAddr), Held>,
-    /// How many networks each rule has.
+    /// Number of networks of each rule.
     nets_of: BTreeMap<u32, usize>,
     classes: BTreeMap<Arc<[u32]>, Class>,
     /// The rules of all classes.
     total: usize,
     /// Members of all rules.
     held: usize,
-    /// Bytes that it may take.
+    /// Memory bound, in bytes.
     room: usize,
-    /// Bytes of layouts that were given up.
+    /// Bytes of dropped layouts.
     given_up: usize,
 }
 
-/// Numbers of rules, in order, and by how many members each holds something.
+/// Numbers of rules, in order, each with its number of members that are this address or network.
 type Held = Vec<(u32, u32)>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,30 +60,30 @@ struct Host {
     class: Option<Arc<[u32]>>,
 }
 
-/// Addresses that the same rules hold.
+/// Addresses with the same rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Class {
     chain: ChainName,
     hosts: usize,
 }
 
-/// What changes with members.
+/// Changes that follow from a change of members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "all that there is to do")]
 pub struct HostChanges {
-    /// What addresses lead to now, if to anything.
+    /// New verdicts of addresses; `None` for addresses without one.
     pub leads: BTreeMap<MapKey, Option<MapVerdict>>,
-    /// Chains that are led to now.
+    /// New chains.
     pub new: Vec<Chain>,
-    /// Chains that are led to no more.
+    /// Chains that are no longer used.
     pub gone: Vec<ChainName>,
-    /// The chain that asks the map is to be laid out again.
+    /// Whether the chain with the map must be laid out again.
     pub lay_out: bool,
 }
 
 impl Hosts {
-    /// Rules that a map finds by the networks and sets of their addresses. The map has no name yet. Also returns the bytes that
-    /// it took to find out: more than `room` if it is to be given up for want of it.
+    /// Builds the map for rules, by the networks and sets that they match. The map has no name yet.
+    /// Also returns the bytes that it needed: more than `room` if it must be dropped.
     pub(super) fn new(
         rules: Vec<Rule>,
         wanted: &[AddressUnion],
@@ -127,7 +130,7 @@ impl Hosts {
         HOST * self.hosts.len() + HELD * (self.held + self.nets.len()) + RULE * self.total
     }
 
-    /// Gives names to the map and to what it leads to.
+    /// Names the map and the chains of its verdicts.
     pub(super) fn name(&mut self, map: ChainName) {
         self.map = map;
         let classes: Vec<Arc<[u32]>> = self.classes.keys().map(Arc::clone).collect();
@@ -152,19 +155,19 @@ impl Hosts {
         self.by_set.keys().copied()
     }
 
-    /// Whether a map is worth it, and within bounds.
+    /// Reports whether a map saves enough rules, and is within bounds.
     #[must_use]
     pub fn is_used(&self) -> bool {
         let is_within = self.hosts.len() <= MAX_HOSTS && self.total <= MAX_RULES;
         !self.hosts.is_empty() && is_within && 2 * self.nets_of.len() <= self.rules.len()
     }
 
-    /// The places of rules that hold more than single addresses.
+    /// Returns the places of rules that have networks, not only single addresses.
     pub fn with_networks(&self) -> impl Iterator<Item = usize> + '_ {
         self.nets_of.keys().map(|number| *number as usize)
     }
 
-    /// What the map holds.
+    /// Returns the elements of the map.
     #[must_use]
     #[expect(clippy::expect_used, reason = "an address that is held is in a class")]
     pub fn members(&self) -> BTreeMap<MapKey, MapVerdict> {
@@ -172,12 +175,12 @@ impl Hosts {
         self.hosts.keys().map(|host| (MapKey::Address(*host), verdict(*host))).collect()
     }
 
-    /// All chains that the map leads to.
+    /// Returns all chains that the map leads to.
     pub fn chains(&self) -> impl Iterator<Item = Chain> + '_ {
         self.classes.iter().map(|(class, Class { chain, .. })| self.chain(*chain, class))
     }
 
-    /// Members of a set have come and gone.
+    /// Adds and removes members of a set.
     pub fn edit(&mut self, set: IpSetName, added: &[Cidr], removed: &[Cidr]) -> HostChanges {
         let before = (self.is_used(), self.nets_of.keys().copied().collect::<Vec<_>>());
         let numbers = self.by_set.get(&set).cloned().unwrap_or_default();
@@ -196,13 +199,13 @@ impl Hosts {
         changes
     }
 
-    /// Whether more is counted than is kept of a map that is out of bounds.
+    /// Reports whether the counts exceed the limits for a map that is out of bounds.
     fn is_excessive(&self) -> bool {
         let is_large = self.held > MAX_HELD || self.hosts.len() > 2 * MAX_HOSTS || self.total > 2 * MAX_RULES;
         is_large || self.bytes() > self.room
     }
 
-    /// Forgets all members until the chain is laid out again.
+    /// Drops all members until the chain is laid out again.
     fn give_up(&mut self) {
         let (rules, given_up) = (std::mem::take(&mut self.rules), self.bytes());
         *self = Self {
@@ -221,7 +224,7 @@ impl Hosts {
         };
     }
 
-    /// One member of a rule more or less.
+    /// Counts one member of a rule more or less.
     fn count(&mut self, net: Cidr, number: u32, is_new: bool) {
         let net = net.masked();
         step(&mut self.held, is_new);
@@ -243,7 +246,7 @@ impl Hosts {
         }
     }
 
-    /// Puts addresses, all of which are held, into the classes that they are in now.
+    /// Moves addresses, all of which have rules, to their current classes.
     #[expect(
         clippy::expect_used,
         reason = "callers find the addresses among those that are held, which know their classes"
@@ -282,7 +285,7 @@ impl Hosts {
         }
         for class in classes {
             if let Some(Class { chain, hosts: 0 }) = self.classes.get(&class) {
-                // One that was made meanwhile was never told of.
+                // A chain that was created meanwhile has not been reported.
                 if !new.remove(&class) {
                     changes.gone.push(*chain);
                 }
@@ -296,7 +299,7 @@ impl Hosts {
         changes
     }
 
-    /// An address more in a class. Returns whether there was one.
+    /// Adds an address to a class. Returns whether the class existed.
     fn join(&mut self, class: &Arc<[u32]>) -> bool {
         if let Some(known) = self.classes.get_mut(class) {
             known.hosts += 1;
@@ -321,7 +324,8 @@ impl Hosts {
         Some(if self.is_end { MapVerdict::Goto(chain) } else { MapVerdict::Jump(chain) })
     }
 
-    /// The rules that hold an address, as such or in a network; `None` if it is not a member by itself.
+    /// Returns the rules with an address, as such or in a network; `None` if no rule has it as a
+    /// single address.
     fn rules_at(&self, address: IpAddr) -> Option<Vec<u32>> {
         let held = &self.hosts.get(&address)?.held;
         if held.is_empty() {
@@ -338,10 +342,10 @@ impl Hosts {
     }
 }
 
-/// No address comes before it.
+/// The smallest address.
 const FIRST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 
-/// Counts one more, or one of those that were counted less.
+/// Counts up, or down for a member that was counted before.
 #[expect(clippy::expect_used, reason = "members that go were counted when they came")]
 fn step(count: &mut usize, is_new: bool) {
     let next = if is_new { count.checked_add(1) } else { count.checked_sub(1) };
@@ -365,7 +369,7 @@ fn count(held: &mut Held, number: u32, is_new: bool) {
     }
 }
 
-/// A rule without the question at this place.
+/// Returns a rule without the match at this place.
 pub(super) fn without_question(rule: &Rule, at: usize) -> Rule {
     let others = rule.matches.iter().enumerate().filter(|(place, _)| *place != at);
     Rule { matches: others.map(|(_, question)| question.clone()).collect(), ..rule.clone() }

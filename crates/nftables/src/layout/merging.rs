@@ -1,4 +1,4 @@
-//! Neighbours that differ in one question only, as one rule.
+//! Merging of consecutive rules that differ in one match only.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use tortie_netfilter::{Action, AddressUnion, Match, MergedOrigins, Origin, PortL
 
 use super::{Sets, name_origin};
 
-/// From how many rules on their sets are worth a set that holds all members once more.
+/// Minimum number of rules with sets for a union, which stores all members once more.
 const MIN_UNION: usize = 4;
 
 /// Whether a rule, if a packet passes it, is the last one that the packet meets in this chain.
@@ -19,8 +19,8 @@ pub(super) fn may_merge(rule: &Rule) -> bool {
     rule.origin.is_some() && decides(rule) && !rule.matches.iter().any(|it| matches!(it, Match::Limit { .. }))
 }
 
-/// Runs of neighbours that are equal but for one match, as one rule each. `part` takes a rule apart: where the match is, and what
-/// it may be instead; `join` makes one of several.
+/// Merges runs of consecutive rules that are equal but for one match. `part` returns the place of
+/// that match, and its value; `join` makes one match of several values.
 fn merge<T>(
     rules: Vec<Rule>,
     part: impl Fn(&Rule) -> Option<(usize, T)>,
@@ -59,7 +59,7 @@ fn merge<T>(
     merged
 }
 
-/// Where all these rules come from, but for the first one itself.
+/// Returns the origins of all these rules, without the first rule's own.
 fn origins(first: &Rule, others: &[Rule]) -> MergedOrigins {
     let all = others.iter().flat_map(|rule| rule.origin.iter().chain(rule.merged.as_slice()));
     let mut origins: Vec<Origin> = first.merged.as_slice().iter().chain(all).cloned().collect();
@@ -69,7 +69,7 @@ fn origins(first: &Rule, others: &[Rule]) -> MergedOrigins {
     origins.into_iter().collect()
 }
 
-/// What a question wants the address of a side to be in; `None` if it asks for something else.
+/// Returns the addresses of one side that satisfy a match; `None` for any other match.
 pub(super) fn addresses(question: &Match, side: Side, sets: &impl Sets) -> Option<AddressUnion> {
     match question {
         Match::Net { side: of, net, negated: false } if *of == side => {

@@ -1,12 +1,16 @@
-//! What maps, sets and parts of a chain are called.
+//! Names of the maps, sets and parts of a chain.
 //!
-//! A packet goes on through the rules that were in force when it came, while elements of maps and plain sets are those in force when it asks,
-//! and the kernel shows those of a set of networks a moment later still. So a name stands for what must not change beside others:
+//! A packet continues with the rules that were in force when it arrived. Elements of maps and plain
+//! sets take effect at once, and those of a set of networks a moment after the rules of their
+//! transaction. So a name covers everything that must not change separately:
 //!
-//! - A map is called by the rules of the chain that asks it, but for what is led to and how many are put together. While these stay, an
-//!   element is the one thing that changes for a packet; if they do not, the new rules ask another map, and the old one goes later.
-//! - So is a set that holds what several hold; the new one is filled before.
-//! - What a map of addresses leads to is called by its content, as any number of addresses lead there.
+//! - The name of a map follows from the rules of the chain that uses it, without the targets of
+//!   maps and the members of unions. While these rules stay, an element is the only change for a
+//!   packet. If they change, the new rules use another map, and the old one is removed later.
+//! - The same applies to a union, a set with the members of several sets; a new one is filled
+//!   before use.
+//! - The name of a chain that a map of addresses leads to follows from its content, as any number
+//!   of addresses may lead there.
 
 use std::sync::Arc;
 
@@ -14,7 +18,7 @@ use tortie_net::{Family, IpSetName};
 use tortie_netfilter::{Action, AddressUnion, ChainName, ChainPrefix, Match, Rule, limited_id};
 
 const MAP: ChainPrefix = ChainPrefix::new("cali-pm-");
-/// In the place of a name until there is one.
+/// Placeholder for a name.
 pub(super) const UNNAMED: ChainName = ChainName::from_static("cali-unnamed");
 
 pub(super) fn map_name(id: &str) -> ChainName {
@@ -26,7 +30,8 @@ pub(super) fn content_name(prefix: ChainPrefix, id: &str, rules: &[Rule]) -> Cha
     ChainName::limited(prefix, &format!("{id}/{rules:?}"))
 }
 
-/// What a chain asks and does, but for what its maps lead to and its unions hold.
+/// Returns a short text of a chain's matches and actions, without the targets of maps and the
+/// members of unions.
 pub(super) fn skeleton(rules: &[Rule]) -> String {
     let mut text = String::new();
     for rule in rules {
@@ -45,7 +50,7 @@ pub(super) fn skeleton(rules: &[Rule]) -> String {
     limited_id("", &text, 24)
 }
 
-/// Puts a set in the place of each union; `id` makes what its name follows from.
+/// Replaces each union by a named set; `id` returns the text from which the name is derived.
 #[expect(clippy::expect_used, reason = "names are limited")]
 pub(super) fn name_unions(
     rule: &mut Rule,
@@ -62,7 +67,7 @@ pub(super) fn name_unions(
     };
     let mut named = |question: &Match| match question {
         Match::AnyOf { side, these, negated } => {
-            // A hash in any case: the name says nothing to people.
+            // Always a hash: the name has no meaning for readers.
             let name = limited_id(prefix, &format!("{}/union", id(these)), IpSetName::MAX_LEN);
             let set = IpSetName::new(&name).expect("a prefix and a hash are a name");
             unions.push((set, Arc::clone(these)));

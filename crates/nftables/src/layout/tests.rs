@@ -34,7 +34,7 @@ fn net(number: u8) -> Net {
     Net::Address([10, 0, 0, number].into())
 }
 
-/// Sets that are there but one, whose members are known.
+/// All sets exist except one; their members are known.
 #[derive(Default)]
 struct Known {
     missing: Option<IpSetName>,
@@ -42,7 +42,7 @@ struct Known {
 }
 
 impl Known {
-    /// Set N holds these.
+    /// Set N has these members.
     fn of(members: &[(u16, &[&str])]) -> Self {
         let cidrs = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
         Self { missing: None, members: members.iter().map(|(set, texts)| (set_name(*set), cidrs(texts))).collect() }
@@ -86,7 +86,7 @@ fn rules_that_differ_in_addresses_only_ask_for_one_set() {
     let nets = laid_out(vec![allow(Matches::new().source(net(1))), allow(Matches::new().source(net(2)))]);
     assert_eq!(counts(&nets), (1, 0, 0, 1));
     assert_eq!(nets.unions[0].1.nets.len(), 2);
-    // A set that holds all members once more is for more than a few rules.
+    // A union, which stores all members once more, needs more than a few rules.
     assert_eq!(counts(&laid_out((1..=3).map(|set| allow(from(set))).collect())), (3, 0, 0, 0));
     let sets = laid_out((1..=4).map(|set| allow(from(set))).collect());
     assert_eq!(counts(&sets), (1, 0, 0, 1));
@@ -102,7 +102,7 @@ fn a_set_that_is_not_there_is_asked_for_by_itself() {
     assert_eq!(laid_out.rules[0], chain.rules[0], "the kernel is to refuse it");
 }
 
-/// A rule that tells its name.
+/// A rule with its own NFLOG prefix.
 fn told(number: u16, matches: Matches) -> Rule {
     let prefix = NflogPrefix::new(&format!("API{number}|np/ns/web"));
     let mark = Action::SetMark(MarkBits::new(ACCEPT).unwrap());
@@ -157,7 +157,7 @@ fn rules_for_one_port_are_found_by_address_behind_the_map_of_ports() {
     let sets = Known::of(&[(1, &["10.0.0.1/32"])]);
     let rules = (1..=20).map(|number| told(number, from(number).and_all(tcp(80 + number % 2)))).collect();
     let laid_out = laid_out_with(rules, &sets);
-    // Set 1 is asked for at port 81; nobody is in those for port 80, whose rules stay.
+    // Set 1 is matched at port 81. The sets for port 80 have no members, so its rules stay.
     assert_eq!(laid_out.rules.len(), 1);
     assert_eq!(laid_out.maps.len(), 2);
     let of_ports: Vec<usize> = laid_out.parts.iter().map(|part| part.rules.len()).collect();
@@ -181,10 +181,10 @@ fn a_member_changes_what_it_leads_to_and_nothing_else() {
     let changes = hosts.edit(set_name(2), &["10.0.0.3/32".parse().unwrap()], &["10.0.0.2/32".parse().unwrap()]);
     assert_eq!(changes.leads.len(), 2);
     assert_eq!((changes.new.len(), changes.gone.len(), changes.lay_out), (1, 1, false));
-    // As if it had been laid out with these members.
+    // The same as a layout with these members.
     let sets = Known::of(&[(1, &["10.0.0.1/32", "10.0.0.2/32"]), (2, &["10.0.0.3/32"])]);
     assert_eq!(hosts, laid_out_with(rules, &sets).hosts[0]);
-    // A network has its rule asked behind the map.
+    // The rule of a network follows behind the map.
     let changes = hosts.edit(set_name(2), &["10.0.0.0/30".parse().unwrap()], &[]);
     assert!(changes.lay_out);
     assert_eq!(changes.leads.len(), 2, "those that were not led to the rule before");
@@ -213,7 +213,7 @@ fn rules_for_ports_are_found_by_port() {
     assert_eq!(last.parts[1].rules.len(), 2, "of port 1: {:?}", last.parts);
     assert_eq!(last.parts[1].rules[0].matches, from(1));
 
-    // What comes back with a verdict must not meet what follows.
+    // A packet that returns with a verdict must not meet the rules behind.
     let deny = Rule { origin: last.parts[0].rules[0].origin.clone(), ..Rule::when(from(9), Action::Drop) };
     let followed = laid_out(rules(&[deny]));
     assert_eq!(counts(&followed), (3, 3, 1, 0));

@@ -19,7 +19,7 @@ fn what_covers_others_takes_their_place_and_gives_it_back() {
     let covered = nets.insert(net("10.0.0.0/8"));
     assert_eq!(texts(&covered.removed), ["10.1.0.0/16", "10.2.0.0/16"]);
     assert_eq!(texts(&covered.added), ["10.0.0.0/8"]);
-    // What is covered comes and goes unseen.
+    // Covered networks come and go without a change in the kernel.
     assert_eq!(nets.insert(net("10.3.0.0/16")), NetworkChange::default());
     assert_eq!(nets.remove(net("10.2.0.0/16")), NetworkChange::default());
     let uncovered = nets.remove(net("10.0.0.0/8"));

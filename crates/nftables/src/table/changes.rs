@@ -1,4 +1,4 @@
-//! What differs, as one transaction, or as two where there are new sets, or where maps go.
+//! The differences as one transaction, or as two if there are new sets, or if maps are removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,14 +17,19 @@ use crate::transaction::{Command, FLOW_TABLE, ProgramRule, Transaction};
 use crate::wire::SetShape;
 
 impl Table {
-    /// The changes that bring the kernel to what is wanted, in an order in which it takes each of them.
+    /// Returns the changes from the kernel's to the desired state, in an order in which the kernel
+    /// accepts each of them, and whether these are all changes.
     ///
-    /// New sets are filled before anything else is changed, if there is a rule to be changed: in a transaction the kernel switches to the
-    /// new rules first, and shows the elements of a set of networks a moment later. Until then every packet would find the set empty.
-    /// A packet goes on through the rules that were in force when it came, but finds elements as they are when it asks. So a chain
-    /// comes before what leads there by port or address: the old rules of a new chain are none.
-    /// Maps that rules ask no more go in a transaction behind that of these rules: a packet that is on its way through the old rules
-    /// while the kernel switches must find there what it looks for. Tells whether these are all changes.
+    /// If a rule changes, new sets are filled before everything else. In a transaction the kernel
+    /// switches to the new rules first, and the elements of a set of networks become visible a
+    /// moment later. Until then every packet would find the set empty.
+    ///
+    /// A packet continues with the rules that were in force when it arrived, but looks up current
+    /// elements. So a chain is created before a map leads to it by port or address: such a packet
+    /// would find a new chain without rules.
+    ///
+    /// Maps that no rule uses any more are removed in a later transaction. A packet on its way
+    /// through the old rules during the switch must still find their elements.
     #[expect(clippy::expect_used, reason = "plans read the table first")]
     pub(super) fn changes(&self) -> (Transaction, bool) {
         let mut transaction = Transaction::new(self.config.id);
@@ -85,8 +90,9 @@ impl Table {
         (transaction, true)
     }
 
-    /// Sets and maps of another type cannot be changed, nor removed while rules ask them, and a table that was put to sleep sees no
-    /// packet. Everything is written once more then, in one transaction.
+    /// Reports whether the whole table must be written again, in one transaction. The type of a set
+    /// or map cannot be changed, nor can it be removed while rules use it. A dormant table sees no
+    /// packet.
     fn must_begin_anew(&self, observed: &Observed) -> bool {
         let differs = |name: &str, shape: SetShape| observed.sets.get(name).is_some_and(|set| set.shape != shape);
         observed.flags != 0
@@ -106,7 +112,7 @@ impl Table {
                 continue;
             };
             if set.is_refused() {
-                // As it is; rules that ask for one that is not there are refused, and closed.
+                // It stays as it is. Rules with a missing set are refused, and their chains closed.
                 continue;
             }
             let kind = set.kind;
@@ -124,7 +130,7 @@ impl Table {
                 }
                 _ => self.all_elements(set, had),
             };
-            // What takes the place of others comes behind them.
+            // New elements come behind the removed ones that they may replace.
             parts.elements.extend((!gone.is_empty()).then_some(Command::DeleteElements {
                 set: name,
                 kind,
@@ -153,7 +159,7 @@ impl Table {
         }
     }
 
-    /// Of all members, those that the kernel has too many, and those that it lacks.
+    /// Returns the surplus members of the kernel's set, and the missing ones.
     fn all_elements(&self, set: &DesiredSet, had: &BTreeSet<(Key, Option<Key>)>) -> (Vec<Member>, Vec<Member>) {
         let (kind, family) = (set.kind, self.config.id.family);
         let wanted: BTreeMap<(Key, Option<Key>), Member> =
@@ -255,7 +261,7 @@ impl Table {
                     parts.rules.extend(wanted.rules.iter().map(|rule| added(name, rule)));
                 }
                 Some(known) if known.base != wanted.base.map(Some) => {
-                    // Hook and priority of a chain are for ever.
+                    // Hook and priority of a chain cannot be changed.
                     parts.rules.extend((!known.rules.is_empty()).then(|| Command::FlushChain { chain: name.clone() }));
                     parts.rules.push(Command::DeleteChain { chain: name.clone() });
                     parts.rules.push(add());
@@ -266,7 +272,7 @@ impl Table {
         }
     }
 
-    /// Nothing is left to be compared.
+    /// Marks everything as compared.
     pub(super) fn settle(&mut self) {
         if self.pending.all {
             self.desired.sets.values_mut().for_each(DesiredSet::settle);
@@ -277,7 +283,7 @@ impl Table {
         self.pending = super::Pending::default();
     }
 
-    /// The kernel has done what it was asked.
+    /// Applies a committed transaction to the observed state.
     #[expect(clippy::expect_used, reason = "a transaction is made of the difference to an observed table")]
     pub(super) fn take_effect(&mut self, transaction: &Transaction, is_all: bool) {
         let observed = self.kernel.observed.as_mut().expect("the table was read before it was written");
@@ -290,7 +296,7 @@ impl Table {
     }
 }
 
-/// Commands by when they are due.
+/// Commands, by their order in a transaction.
 #[derive(Default)]
 struct Parts {
     new_sets: Vec<Command>,
@@ -302,7 +308,7 @@ struct Parts {
     lost_leads: Vec<Command>,
     rules: Vec<Command>,
     leads: Vec<Command>,
-    /// Some of these lead to rules of policies by port or address.
+    /// Whether some of these lead to rules of policies by port or address.
     lead_to_parts: bool,
     emptied_maps: Vec<Command>,
     emptied: Vec<Command>,
@@ -311,7 +317,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Chains that it leads to can go only once it does not.
+    /// Removes a map. Chains that it leads to can be removed only after its elements.
     fn delete_map(&mut self, map: LayeredName) {
         self.emptied_maps.push(Command::FlushMap { map: map.clone() });
         self.deleted_sets.push(Command::DeleteMap { map });
@@ -322,12 +328,14 @@ fn added(chain: &LayeredName, rule: &DesiredRule) -> Command {
     Command::AddRule { chain: chain.clone(), rule: rule.rule.clone() }
 }
 
-/// From the first rule on that differs: each in the place of another where that is possible and less than all rules again.
+/// Appends the changes from the first differing rule on. Rules are replaced one by one if that is
+/// possible, and less than all rules again.
 fn rule_changes(chain: &LayeredName, known: &[observed::Rule], wanted: &[DesiredRule], out: &mut Vec<Command>) {
     let is_same = |(known, wanted): &(&observed::Rule, &DesiredRule)| {
         known.hash == Some(wanted.rule.shown.hash) && known.digest == wanted.digest
     };
-    // A rule of which only the comment changes, or what it does under a kept one, does not change the hashes behind it.
+    // If only comments change, or programs under kept comments, the hashes of the rules behind stay
+    // the same.
     let has_same_hashes = known.len() == wanted.len()
         && known.iter().zip(wanted).all(|(known, wanted)| known.hash == Some(wanted.rule.shown.hash));
     let same = known.iter().zip(wanted).take_while(is_same).count();
@@ -353,7 +361,8 @@ fn rule_changes(chain: &LayeredName, known: &[observed::Rule], wanted: &[Desired
     out.extend(wanted.iter().map(|rule| added(chain, rule)));
 }
 
-/// The member that the kernel stores so; `None` if no member is, such as an interval that is no network.
+/// Returns the member with this element; `None` if no member has it, such as for an interval that
+/// is no network.
 fn member_of(kind: SetKind, family: Family, stored: &(Key, Option<Key>)) -> Option<Member> {
     let bytes = stored.0.as_bytes();
     let address = |bytes: &[u8]| match family {
@@ -388,7 +397,7 @@ fn member_of(kind: SetKind, family: Family, stored: &(Key, Option<Key>)) -> Opti
 }
 
 impl Observed {
-    /// Takes a change over that the kernel has made.
+    /// Applies a committed change.
     fn take(&mut self, command: &Command) {
         match command {
             Command::AddTable => self.exists = true,
@@ -403,7 +412,7 @@ impl Observed {
             }
             Command::ReplaceRule { chain, handle, rule } => self.with_rules(chain, |rules| {
                 let replaced = rules.iter_mut().filter(|known| known.handle == Some(*handle));
-                // The kernel gives it a number of its own.
+                // The kernel gives it a new handle.
                 replaced.for_each(|known| *known = written(rule));
             }),
             Command::DeleteRule { chain, handle } => {

@@ -1,4 +1,4 @@
-//! What the kernel has counted for rules, by where these come from.
+//! The kernel's counters of rules, by the rules' origins.
 
 use std::collections::HashMap;
 
@@ -10,13 +10,13 @@ use crate::names::LayeredName;
 use crate::render::hash_in;
 use crate::wire::{Counted, Snapshot};
 
-/// A rule with an origin, and what the kernel has counted for it.
+/// A rule with an origin, and its counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "all that there is to tell")]
+#[allow(clippy::exhaustive_structs, reason = "all fields of a counter")]
 pub struct RuleCount {
     /// The layer of its chain.
     pub layer: Layer,
-    /// The chain that was asked for, of which the rule's may be a part.
+    /// The requested chain, of which the rule's chain may be a part.
     pub of: ChainName,
     /// Its chain in the kernel.
     pub chain: LayeredName,
@@ -24,13 +24,14 @@ pub struct RuleCount {
     pub text: String,
     /// Since the rule was written.
     pub counted: Counted,
-    /// Where it comes from: several places if it stands for several rules, which share the count.
+    /// Its origins; several if it stands for several rules, which share the count.
     pub origins: Vec<Origin>,
 }
 
 impl Table {
-    /// What a [listing](crate::wire::SnapshotReader::of_rules) has counted for rules with an origin, by chain, in order. Rules that
-    /// are not there, or not yet, have nothing.
+    /// Returns the counters of rules with an origin from a
+    /// [listing](crate::wire::SnapshotReader::of_rules), by chain, in order. Rules that are missing
+    /// in the kernel are left out.
     #[must_use]
     pub fn counts(&self, listed: &Snapshot) -> Vec<RuleCount> {
         let mut counts = Vec::new();
@@ -61,7 +62,8 @@ impl Table {
         counts
     }
 
-    /// What a chain is called in the kernel; `None` if it is not there by itself: nothing leads to it, or others include its rules.
+    /// Returns the kernel's name of a chain; `None` if it is not separate in the kernel: no chain
+    /// or map leads to it, or others include its rules.
     #[must_use]
     pub fn kernel_name(&self, layer: Layer, chain: ChainName) -> Option<LayeredName> {
         let name = self.layered(layer, chain);

@@ -1,4 +1,4 @@
-//! What is wanted of the kernel: chains that something leads to, rendered and compiled once they have changed.
+//! The desired state of the kernel: reachable chains, rendered and compiled once they have changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::render;
 use crate::text::Context;
 use crate::transaction::{BaseChain, ChainKind, Hook, ProgramRule};
 
-/// What stands for the hash of appended rules behind a base chain's name.
+/// Replaces the hash for appended rules, behind a base chain's name.
 const APPENDED: &str = "*appends*";
 
 /// The parts of all layers.
@@ -66,11 +66,11 @@ pub(super) struct LayerState {
     pub(super) names: FullNames,
     pub(super) hooks: BTreeMap<ChainName, HookRules>,
     pub(super) changed_hooks: BTreeSet<ChainName>,
-    /// Chains with rules of others that changed.
+    /// Chains that include the rules of changed ones.
     pub(super) changed_includers: BTreeSet<ChainName>,
     pub(super) stand_ins: BTreeMap<ChainName, StandIn>,
     pub(super) pinned: BTreeSet<ChainName>,
-    /// Led to, but nobody defined them.
+    /// Referenced, but not defined.
     pub(super) undefined: BTreeSet<ChainName>,
 }
 
@@ -89,7 +89,7 @@ impl LayerState {
     }
 }
 
-/// The rules of a base chain; nothing is between its two ends.
+/// Tortie's rules of a base chain, which has no others.
 #[derive(Debug, Default)]
 pub(super) struct HookRules {
     pub(super) inserted: Vec<Rule>,
@@ -101,7 +101,7 @@ pub(super) struct HookRules {
 pub(super) struct DesiredChain {
     pub(super) base: Option<BaseChain>,
     pub(super) rules: Vec<DesiredRule>,
-    /// What it is made from.
+    /// The definition behind it.
     pub(super) source: (Layer, ChainName),
 }
 
@@ -117,9 +117,9 @@ pub(super) struct DesiredRule {
     pub(super) digest: Digest,
     /// The opening that it is a part of.
     pub(super) opens: Option<u32>,
-    /// Where it comes from.
+    /// Policy rule that it comes from.
     pub(super) origin: Option<Origin>,
-    /// Where rules come from that became one with it.
+    /// Origins of the rules that were merged into it.
     pub(super) merged: MergedOrigins,
 }
 
@@ -146,7 +146,8 @@ fn base_chain(layer: Layer, chain: &str) -> Option<BaseChain> {
 }
 
 impl Table {
-    /// All base chains are there, used or not. ARP packets are seen when they leave.
+    /// Defines all base chains, used or not. The ARP table has only OUTPUT, since it filters sent
+    /// packets.
     pub(super) fn define_base_chains(&mut self) {
         let is_arp = self.config.id.is_arp;
         for layer in Layer::ALL {
@@ -156,7 +157,7 @@ impl Table {
         }
     }
 
-    /// Takes changed definitions over into what is wanted.
+    /// Updates the desired state from changed definitions.
     pub(super) fn update_desired(&mut self, now: Duration) {
         while self.update_changed() {}
         // Members that sets have gained may exceed the node's bound without a change of a chain.
@@ -173,7 +174,8 @@ impl Table {
         }
     }
 
-    /// Takes over the changes so far. Returns whether there was something: a chain without a layout leads to others.
+    /// Applies the changes so far. Returns whether there were any: a chain without a layout may
+    /// make other chains reachable.
     pub(super) fn update_changed(&mut self) -> bool {
         let mut has_changed = false;
         for layer in Layer::ALL {
@@ -229,8 +231,9 @@ impl Table {
         self.take_rules(layer, chain, name, rules);
     }
 
-    /// Wants these rules of a chain, or its stand-in if there are no words for them; without words for the stand-in, the chain
-    /// drops everything, unless it translates addresses.
+    /// Sets the desired rules of a chain, or its stand-in if nftables cannot express them. If it
+    /// cannot express the stand-in either, the chain drops everything, unless it translates
+    /// addresses.
     #[expect(clippy::expect_used, reason = "every table can drop")]
     pub(super) fn take_rules(
         &mut self,
@@ -304,7 +307,7 @@ impl Table {
             .collect()
     }
 
-    /// What takes the place of a chain.
+    /// Returns the stand-in of a chain.
     pub(super) fn stand_in(&self, layer: Layer, chain: ChainName) -> Chain {
         let LayerState { stand_ins, names, .. } = self.desired.layers.get(layer);
         let rules = match stand_ins.get(&chain) {
@@ -317,7 +320,7 @@ impl Table {
     }
 }
 
-/// Rules of a chain that lets nothing through. Nothing is dropped where addresses are translated.
+/// Returns the rules of a closed chain. Chains that translate addresses drop nothing.
 fn closed(layer: Layer) -> Vec<Rule> {
     if layer == Layer::Nat { Vec::new() } else { vec![Rule::new(Action::Drop)] }
 }

@@ -1,7 +1,8 @@
-//! The flow table: interfaces between which established connections go on without being asked about.
+//! The flow table: interfaces between which established connections bypass the chains.
 //!
-//! An interface that is not there makes the kernel refuse the whole transaction. Interfaces are then added one by one, so that it
-//! says which one is missing, and that one is tried again. Interfaces leave by themselves when they are deleted.
+//! A missing interface makes the kernel refuse the whole transaction. Interfaces are then added one
+//! by one, so that the kernel reports the missing one, which is retried later. The kernel removes
+//! deleted interfaces itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,18 +14,18 @@ use super::observed::Observed;
 use crate::expression::Expression;
 use crate::transaction::{Command, FLOW_TABLE, ProgramRule, Transaction};
 
-/// As the original.
+/// As in Felix.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The flow table as the kernel is to have it.
 #[derive(Debug, Default)]
 pub(super) struct FlowTable {
     wanted: BTreeSet<InterfaceName>,
-    /// Interfaces that the kernel does not know, and when they are tried again.
+    /// Interfaces that the kernel does not know, with the times of their retries.
     missing: BTreeMap<InterfaceName, Duration>,
-    /// The kernel takes no flow table at all; when that is tried again.
+    /// Time of the next retry if the kernel accepts no flow table at all.
     refused_until: Option<Duration>,
-    /// Interfaces are added one by one, as the kernel refuses some.
+    /// Whether interfaces are added one by one, as the kernel refuses some.
     one_by_one: bool,
 }
 
@@ -41,7 +42,7 @@ impl FlowTable {
         self.missing.values().copied().chain(self.refused_until).min()
     }
 
-    /// Returns whether something is to be tried again.
+    /// Starts due retries. Returns whether there are any.
     pub(super) fn retry(&mut self, now: Duration) -> bool {
         let before = self.missing.len();
         self.missing.retain(|_, at| *at > now);
@@ -85,12 +86,12 @@ impl FlowTable {
 }
 
 impl Table {
-    /// Has established connections go on between these interfaces without being asked about, as far as rules leave them to
-    /// the flow table. Interfaces that are not there yet are added once they are.
+    /// Lets established connections between these interfaces bypass the chains, as far as rules
+    /// offload them to the flow table. Missing interfaces are added once they exist.
     pub fn offload_between(&mut self, devices: impl IntoIterator<Item = InterfaceName>) {
         let devices: BTreeSet<InterfaceName> = devices.into_iter().collect();
         let flows = self.desired.flows.get_or_insert_default();
-        // One that comes back may be another.
+        // An interface that comes back may be another one.
         let gone: Vec<InterfaceName> = flows.wanted.difference(&devices).copied().collect();
         flows.missing.retain(|device, _| devices.contains(device));
         flows.wanted = devices;
@@ -99,7 +100,8 @@ impl Table {
         self.pending.flows = true;
     }
 
-    /// What makes the flow table, and what removes others behind the rules that may lead to them.
+    /// Returns the commands that create or change the flow table, and those that remove other flow
+    /// tables, behind the rules that may refer to them.
     pub(super) fn flow_changes(&self, observed: &Observed, all: bool) -> (Vec<Command>, Vec<Command>) {
         if !all && !self.pending.flows {
             return (Vec::new(), Vec::new());
@@ -116,11 +118,11 @@ impl Table {
         (additions, deletions.collect())
     }
 
-    /// The kernel refuses a change of the flow table.
+    /// Handles a refused change of the flow table.
     pub(super) fn refuse_flows(&mut self, command: &Command, now: Duration) -> bool {
         match (command, &mut self.desired.flows) {
             (Command::AddFlowTable { devices }, Some(flows)) => flows.refuse(devices, now),
-            // They are gone, as was wanted.
+            // The interfaces are gone already.
             (Command::DeleteFlowDevices { devices }, _) => {
                 let known = self.kernel.observed.as_mut().and_then(|observed| observed.flow_tables.get_mut(FLOW_TABLE));
                 known.into_iter().for_each(|known| known.retain(|device| !devices.contains(device)));
@@ -132,7 +134,8 @@ impl Table {
     }
 }
 
-/// Whether the kernel refuses to make the flow table, so that a rule that leads to it is refused only for want of it.
+/// Reports whether the kernel refuses to create the flow table, so that rules with it are refused
+/// only for that reason.
 pub(super) fn lacks_flow_table(transaction: &Transaction, refused: &[(usize, String)]) -> bool {
     let command = |(at, _): &(usize, String)| transaction.commands.get(*at);
     refused.iter().filter_map(command).any(|command| matches!(command, Command::AddFlowTable { .. }))

@@ -1,9 +1,10 @@
-//! What becomes of what the kernel refuses: the chain alone is left without it, and is tried again.
+//! Isolation of refused changes: only the chain is programmed without them, and is retried.
 //!
-//! The kernel tells which changes of a transaction it refuses; nothing of it is made. If a refused rule is part of an
-//! [opening](tortie_netfilter::Rule::opens), the chain is tried without that opening, which lets nothing through that the whole
-//! chain would not. Otherwise its stand-in, which drops, takes its place. If that is refused as well, the chain stays as
-//! the kernel has it. Where that is a base chain, the whole table counts as not written.
+//! The kernel reports the changes of a transaction that it refuses, and commits none of it. If a
+//! refused rule is part of an [opening](tortie_netfilter::Rule::opens), the chain is tried without
+//! that opening. That allows no packet that the whole chain would not. Otherwise its stand-in,
+//! which drops, takes its place. If that is refused as well, the chain stays as the kernel has it.
+//! If that is a base chain, the whole table counts as not written.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,27 +33,27 @@ pub(super) struct Quarantined {
 
 #[derive(Debug)]
 enum Content {
-    /// All of it, to see whether the kernel takes it by now.
+    /// The whole chain, to check whether the kernel accepts it by now.
     Trial,
     /// Without these openings.
     Reduced(BTreeSet<u32>),
     StandIn,
-    /// Whatever the kernel has.
+    /// The kernel's current content.
     Unchanged,
 }
 
 impl Quarantined {
-    /// A chain that there are no words for; only another definition makes a difference.
+    /// A chain that nftables cannot express; only another definition changes that.
     pub(super) fn unsupported(error: Unsupported) -> Self {
         Self { reason: error.to_string(), attempts: 1, retry_at: Duration::MAX, content: Content::StandIn }
     }
 
-    /// The same of a base chain, in whose place nothing can stand.
+    /// The same for a base chain, which cannot have a stand-in.
     pub(super) fn unsupported_base(error: Unsupported) -> Self {
         Self { content: Content::Unchanged, ..Self::unsupported(error) }
     }
 
-    /// Whether it is not the kernel that refuses the chain.
+    /// Reports whether nftables cannot express the chain, as opposed to a refusal by the kernel.
     pub(super) fn is_unsupported(&self) -> bool {
         self.retry_at == Duration::MAX && !matches!(self.content, Content::Trial)
     }
@@ -64,7 +65,7 @@ impl Table {
         self.faults.quarantine.get_mut(&name)
     }
 
-    /// What is programmed for a definition.
+    /// Returns the chain to be programmed for a definition.
     pub(super) fn content_of(&self, layer: Layer, name: &LayeredName, definition: Arc<Chain>) -> Arc<Chain> {
         match self.faults.quarantine.get(name).map(|entry| &entry.content) {
             None | Some(Content::Trial | Content::Unchanged) => definition,
@@ -88,7 +89,7 @@ impl Table {
         }
     }
 
-    /// Has chains and sets tried again whose time has come.
+    /// Starts the due retries of chains and sets.
     pub(super) fn retry_quarantined(&mut self, now: Duration) {
         for (name, set) in &mut self.desired.sets {
             if set.retry_at().is_some_and(|at| at <= now) {
@@ -117,20 +118,22 @@ impl Table {
         let Some(chain) = self.desired.chains.get(name) else { return };
         let (layer, source) = chain.source;
         if chain.base.is_some() {
-            // Nothing takes its place.
+            // It has no stand-in.
             self.pending.chains.insert(name.clone());
         } else {
             self.update_desired_chain(layer, source);
         }
     }
 
-    /// Why a base chain is out of sync, so that packets may not be led to what is in force.
+    /// Returns the reason why a base chain is out of sync, so that packets may bypass the other
+    /// chains.
     pub(super) fn refused_base(&self) -> Option<&str> {
         let is_base = |name: &LayeredName| self.desired.chains.get(name).is_some_and(|chain| chain.base.is_some());
         self.faults.quarantine.iter().find(|(name, _)| is_base(name)).map(|(_, entry)| entry.reason.as_str())
     }
 
-    /// The kernel refuses some changes. Returns whether anything is different for that, so that the rest can be tried.
+    /// Isolates refused changes. Returns whether the desired state differs now, so that the rest
+    /// can be tried.
     pub(super) fn isolate(&mut self, now: Duration, transaction: &Transaction, refused: &[(usize, String)]) -> bool {
         let mut chains: Vec<(LayeredName, BTreeSet<u32>, bool, String)> = Vec::new();
         let mut has_changed = false;
@@ -140,7 +143,7 @@ impl Table {
                 Some(Command::AddRule { rule, .. } | Command::ReplaceRule { rule, .. })
                     if lacks_flow_table && offloads(rule) => {}
                 Some(command @ (Command::AddFlowTable { .. } | Command::DeleteFlowDevices { .. })) => {
-                    tracing::info!(table = %self.config.id, %reason, "The kernel refuses a change of the flow table");
+                    tracing::info!(table = %self.config.id, %reason, "the kernel refused a change of the flow table");
                     has_changed |= self.refuse_flows(command, now);
                 }
                 Some(Command::AddRule { chain, rule } | Command::ReplaceRule { chain, rule, .. }) => {
@@ -204,7 +207,7 @@ impl Table {
             Some(Content::Unchanged) => return false,
             Some(Content::StandIn) => (Content::Unchanged, attempts),
             Some(Content::Reduced(left_out)) if !closes => (Content::Reduced(&left_out | openings), attempts),
-            // What may be left out may be so whatever takes the place of the chain.
+            // Openings may be left out for any stand-in, also for [`StandIn::Never`].
             None | Some(Content::Trial) if !closes && !is_base => (Content::Reduced(openings.clone()), attempts + 1),
             _ if !may_stand_in => (Content::Unchanged, attempts + 1),
             Some(Content::Reduced(_)) => (Content::StandIn, attempts),
@@ -228,7 +231,7 @@ impl Table {
         }
         problems.extend(self.desired.layouts.over_budget());
         for (name, entry) in &self.faults.quarantine {
-            // A part of a layout may have gone since.
+            // A part of a layout may have been removed since.
             let Some((layer, chain)) = self.desired.chains.get(name).map(|chain| chain.source) else { continue };
             let in_place = match &entry.content {
                 Content::Trial => continue,

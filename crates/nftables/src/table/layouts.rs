@@ -1,4 +1,4 @@
-//! What chains are laid out to: their parts, and the maps and sets that only they ask.
+//! Layouts of chains: their parts, and the maps and sets that only they use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,38 +21,38 @@ use crate::names::{LayeredName, SetName};
 #[derive(Debug, Default)]
 pub(super) struct Layouts {
     chains: BTreeMap<(Layer, ChainName), Parts>,
-    /// By the chain whose rules are in others.
+    /// Including chains, by the included chain.
     includers: BTreeMap<(Layer, ChainName), BTreeSet<ChainName>>,
     unions: BTreeMap<SetName, Union>,
-    /// By the set whose members are in others.
+    /// Unions, by the sets whose members they have.
     in_unions: BTreeMap<SetName, BTreeSet<SetName>>,
-    /// What maps of addresses follow from, by the chain that asks them.
+    /// Rules and members behind maps of addresses, by the chain that uses the maps.
     hosts: BTreeMap<(Layer, ChainName), Vec<Hosts>>,
     /// By the set whose members are in such maps.
     in_hosts: BTreeMap<SetName, (IpSetName, BTreeSet<(Layer, ChainName)>)>,
-    /// Bytes that chains take besides the rules of policies.
+    /// Bytes of layouts, by chain, besides the rules of policies.
     ledger: Ledger<(Layer, ChainName)>,
     pub(super) refused: Refused,
 }
 
-/// What belongs to one chain.
+/// Objects that belong to one chain.
 #[derive(Debug, Default)]
 struct Parts {
     included: BTreeSet<ChainName>,
-    /// Chains that are led to in place of being included.
+    /// Chains that are jumped to instead of included.
     jumps: BTreeSet<ChainName>,
     chains: BTreeSet<LayeredName>,
     maps: BTreeSet<ChainName>,
     unions: BTreeSet<SetName>,
 }
 
-/// A set that holds what others hold.
+/// A set with the members of several sets and networks.
 #[derive(Debug)]
 struct Union {
     /// The chain whose rules use it.
     chain: (Layer, ChainName),
     of: Arc<AddressUnion>,
-    /// In how many of them each member is.
+    /// Number of these that have each member.
     counts: BTreeMap<Member, usize>,
 }
 
@@ -63,7 +63,7 @@ impl Layouts {
         layouts
     }
 
-    /// Chains whose rules are asked one after the other for want of memory.
+    /// Returns the chains over budget, whose rules are evaluated one after the other.
     pub(super) fn over_budget(&self) -> impl Iterator<Item = (Layer, ChainProblem)> + '_ {
         self.ledger.refused().map(|((layer, chain), limit)| (layer, ChainProblem::OverBudget { chain, limit }))
     }
@@ -72,26 +72,26 @@ impl Layouts {
         self.includers.contains_key(&(layer, chain))
     }
 
-    /// Whether a chain without a layout leads to this chain, which then has none either: its layout would take the room that the
-    /// other one waits for.
+    /// Reports whether a chain without a layout leads to this chain, which then has none either:
+    /// its layout would take the room that the other one waits for.
     fn is_of_refused(&self, layer: Layer, chain: ChainName) -> bool {
         let leads = |by: &ChainName| self.chains.get(&(layer, *by)).is_some_and(|parts| parts.jumps.contains(&chain));
         self.includers.get(&(layer, chain)).is_some_and(|includers| includers.iter().any(leads))
     }
 
-    /// Chains over budget for which there is room now.
+    /// Returns the chains over budget for which there is room now.
     pub(super) fn with_room(&self) -> Vec<(Layer, ChainName)> {
         self.ledger.with_room()
     }
 
-    /// Whether members of a set are in others too.
+    /// Reports whether a set is part of unions or maps of addresses.
     pub(super) fn is_in_unions(&self, set: SetName) -> bool {
         self.in_unions.contains_key(&set) || self.in_hosts.contains_key(&set)
     }
 }
 
 impl Table {
-    /// A chain has changed whose rules may be in others.
+    /// Marks the chains that include the rules of a changed one.
     pub(super) fn touch_includers(&mut self, layer: Layer, chain: ChainName) {
         let Some(includers) = self.desired.layouts.includers.get(&(layer, chain)).cloned() else { return };
         for includer in &includers {
@@ -149,7 +149,7 @@ impl Table {
         !now.is_empty()
     }
 
-    /// Has a chain lead to these in place of including them.
+    /// Makes a chain jump to these instead of including them.
     fn set_jumps(&mut self, layer: Layer, chain: ChainName, now: BTreeSet<ChainName>) {
         if now.is_empty() && !self.desired.layouts.chains.contains_key(&(layer, chain)) {
             return;
@@ -212,7 +212,8 @@ impl Table {
         }
     }
 
-    /// The rules of a chain whose layout needs so many bytes, for which there is no room.
+    /// Returns the rules of a chain without layout, since its layout needs so many bytes and does
+    /// not fit.
     fn refused_rules(
         &mut self,
         layer: Layer,
@@ -239,7 +240,8 @@ impl Table {
         self.compiled_parts(layer, chain.name, name, laid_out)
     }
 
-    /// Has the rules of chains asked one after the other until the layouts of all others fit.
+    /// Drops layouts of chains until all others fit; the rules of these chains are evaluated one
+    /// after the other.
     pub(super) fn refuse_excess(&mut self) {
         while let Some((layer, chain)) = self.desired.layouts.ledger.excess() {
             let needed = self.desired.layouts.ledger.held((layer, chain));
@@ -362,7 +364,7 @@ impl Table {
         self.set_jumps(layer, chain, BTreeSet::new());
         let parts = self.desired.layouts.chains.remove(&(layer, chain)).unwrap_or_default();
         if self.desired.layers.get(layer).graph.is_reachable(chain) {
-            // What is in its place now is so until one of these changes.
+            // Its current content stays until one of the included chains changes.
             self.desired.layouts.chains.insert((layer, chain), parts);
             return;
         }
@@ -404,13 +406,13 @@ impl Table {
         }
     }
 
-    /// Members of a set have changed that addresses lead to rules by.
+    /// Updates the maps of addresses for changed members of a set.
     fn edit_hosts(&mut self, set: SetName, added: &[Member], removed: &[Member]) {
         let Some((id, chains)) = self.desired.layouts.in_hosts.get(&set).cloned() else { return };
         let nets = |members: &[Member]| members.iter().filter_map(network).collect::<Vec<Cidr>>();
         let (added, removed) = (nets(added), nets(removed));
         for (layer, chain) in chains {
-            // Hosts that were given up no longer say by which sets they were found.
+            // Dropped maps of addresses no longer list the sets that they came from.
             let Some(mut all) = self.desired.layouts.hosts.remove(&(layer, chain)) else { continue };
             let mut lay_out = false;
             let mut bytes = self.desired.layouts.ledger.held((layer, chain));
@@ -432,7 +434,7 @@ impl Table {
                     self.remove_part(layer, chain, gone);
                 }
                 self.pending.keys(layer, hosts.map(), changes.leads.keys().copied());
-                // If it came into use since the last plan, its map comes with the next.
+                // If it is used only since the last plan, its map comes with the next.
                 let Some(map) = self.desired.maps.get_mut(&(layer, hosts.map())) else { continue };
                 for (key, verdict) in changes.leads {
                     match verdict {
@@ -509,13 +511,13 @@ impl Table {
         self.edit_union(name, &added, &removed);
     }
 
-    /// The members of a set, if they are in others as well.
+    /// Returns the members of a set that is part of unions or maps of addresses.
     pub(super) fn members_in_unions(&self, set: SetName) -> Option<Vec<Member>> {
         let is_one = self.desired.layouts.is_in_unions(set);
         is_one.then(|| self.desired.sets.get(&set).map(|set| set.members().collect()).unwrap_or_default())
     }
 
-    /// The members of a set have changed.
+    /// Updates unions and maps of addresses for changed members of a set.
     #[expect(clippy::expect_used, reason = "unions go with layouts only")]
     pub(super) fn edit_unions(&mut self, set: SetName, added: &[Member], removed: &[Member]) {
         for name in self.desired.layouts.in_unions.get(&set).cloned().unwrap_or_default() {
@@ -530,7 +532,8 @@ impl Table {
         self.edit_hosts(set, added, removed);
     }
 
-    /// A layout takes so many bytes now. Over the bound of a group it is given up, and the chain is laid out again.
+    /// Records the bytes of a layout. Over the bound of a group the layout is dropped, and the
+    /// chain is laid out again.
     fn resize(&mut self, (layer, chain): (Layer, ChainName), bytes: usize) {
         let is_over = bytes > self.desired.layouts.ledger.budget().group;
         self.desired.layouts.ledger.resize((layer, chain), if is_over { 0 } else { bytes });
@@ -561,7 +564,7 @@ impl Table {
                 gone.push(*member);
             }
         }
-        // One that came and went is in both; it goes last.
+        // A member that was added and removed is in both lists; it is removed last.
         let _ = set.edit(family, new, []);
         let _ = set.edit(family, [], gone);
         self.pending.sets.insert(name);
@@ -581,7 +584,7 @@ fn namespace(chain: &Chain) -> Option<&str> {
     namespaces.find(|namespace| !namespace.is_empty())
 }
 
-/// What layouts may ask of sets.
+/// Access of layouts to sets.
 struct DesiredSets<'a>(&'a BTreeMap<SetName, DesiredSet>);
 
 impl Sets for DesiredSets<'_> {

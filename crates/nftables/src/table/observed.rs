@@ -1,4 +1,4 @@
-//! What the kernel is believed to have.
+//! The observed state of the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,9 +36,9 @@ pub(super) struct Chain {
 /// A rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rule {
-    /// Its number; not known of a rule that was written and not read since.
+    /// Its handle; unknown for a rule that was written and not read since.
     pub(super) handle: Option<u64>,
-    /// The hash in its comment; `None` if it is none of ours.
+    /// The hash in its comment; `None` for rules of other programs.
     pub(super) hash: Option<RuleHash>,
     pub(super) digest: Digest,
 }
@@ -87,7 +87,7 @@ impl Observed {
         }
     }
 
-    /// Whether another reading has nothing otherwise, numbers of rules included.
+    /// Reports whether another reading is equal, including handles of rules.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let same_number = |(one, other): (&Rule, &Rule)| one.handle.is_none() || one.handle == other.handle;
         let same_numbers = |(name, chain): (&LayeredName, &Chain)| {
@@ -96,7 +96,7 @@ impl Observed {
         self.exists == other.exists && self.differences(other) == 0 && self.chains.iter().all(same_numbers)
     }
 
-    /// How many objects another reading has otherwise.
+    /// Counts the objects that differ in another reading.
     pub(super) fn differences(&self, other: &Self) -> usize {
         let plain = |chain: &Chain| {
             let rules: Vec<_> = chain.rules.iter().map(|rule| (rule.hash, rule.digest)).collect();

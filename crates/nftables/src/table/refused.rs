@@ -16,7 +16,7 @@ type Place = (Layer, ChainName);
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
-    /// The number of the refusal, and the sets that the chain's rules ask.
+    /// The number of the refusal, and the sets in the chain's rules.
     chains: BTreeMap<Place, (u64, BTreeSet<SetName>)>,
     by_set: BTreeMap<SetName, BTreeSet<Place>>,
     /// Chains with a set that has lost members since the refusal, by the number of the refusal.
@@ -37,7 +37,7 @@ impl Refused {
         self.chains.insert(place, (self.refusals, sets));
     }
 
-    /// The chain is laid out, or gone.
+    /// Removes a chain that is laid out, or gone.
     pub(super) fn remove(&mut self, place: Place) {
         let Some((number, sets)) = self.chains.remove(&place) else { return };
         self.cheaper.remove(&number);

@@ -1,4 +1,4 @@
-//! Sets as they are wanted.
+//! The desired sets.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use tortie_netfilter::{Member, SetType};
 use crate::names::SetName;
 use crate::set::{Networks, SetKind};
 
-/// Why a change of a set was not taken, or not in whole.
+/// Reason why a change of a set was not accepted, or not completely.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(clippy::exhaustive_enums, reason = "whoever describes sets must know them all")]
+#[allow(clippy::exhaustive_enums, reason = "callers that define sets must handle all variants")]
 pub enum UpdateError {
     /// There is no set with this id.
     #[error("set {0}: unknown")]
@@ -29,14 +29,14 @@ pub enum UpdateError {
     BadMembers {
         /// The set.
         id: IpSetId,
-        /// How many.
+        /// Number of these members.
         count: usize,
         /// The first of them.
         first: Member,
     },
 }
 
-/// A set that the kernel does not have as it should be.
+/// A set that differs in the kernel from the desired one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("set {id}: {reason}")]
 #[allow(clippy::exhaustive_structs, reason = "all that there is to say")]
@@ -45,7 +45,7 @@ pub struct SetProblem {
     pub id: IpSetId,
     /// Its name in the kernel.
     pub name: SetName,
-    /// What the kernel said.
+    /// The kernel's message.
     pub reason: String,
 }
 
@@ -56,22 +56,22 @@ pub(super) struct DesiredSet {
     members: Members,
     /// Since the kernel was last compared with it.
     touched: Touched,
-    /// Why the kernel refuses it, and when it is tried again.
+    /// Reason of the kernel's refusal, and time of the retry.
     refused: Option<(String, Duration)>,
 }
 
-/// Members that may be otherwise in the kernel.
+/// Members that may differ in the kernel.
 #[derive(Debug)]
 pub(super) enum Touched {
     /// Any.
     All,
-    /// No others than these, of which some may be told several times.
+    /// Only these, of which some may be listed several times.
     Some(Vec<Member>),
 }
 
 #[derive(Debug)]
 enum Members {
-    /// Of which some contain others.
+    /// Networks, of which some may contain others.
     Networks(Networks),
     Plain(BTreeSet<Member>),
 }
@@ -81,7 +81,8 @@ impl Members {
         if kind == SetKind::Networks { Self::Networks(Networks::default()) } else { Self::Plain(BTreeSet::new()) }
     }
 
-    /// Adds or removes a member, and tells the kernel's members that change by that.
+    /// Adds or removes a member, and passes the resulting changes of the kernel's elements to
+    /// `touch`.
     fn edit(&mut self, member: Member, is_wanted: bool, touch: impl FnMut(Member)) {
         match (self, member) {
             (Self::Networks(nets), Member::Net(net)) => {
@@ -105,7 +106,7 @@ impl Members {
         }
     }
 
-    /// Whether it is one of them, inside of another or not.
+    /// Reports whether it is a member, inside of another or not.
     fn wants(&self, member: &Member) -> bool {
         match (self, member) {
             (Self::Networks(nets), Member::Net(net)) => nets.has(net.cidr()),
@@ -114,7 +115,7 @@ impl Members {
         }
     }
 
-    /// All, those inside of others included.
+    /// Returns all members, including those inside of others.
     fn all(&self) -> Box<dyn Iterator<Item = Member> + '_> {
         match self {
             Self::Networks(nets) => Box::new(nets.all().map(Member::from)),
@@ -150,7 +151,7 @@ impl DesiredSet {
         self.edit(family, members, [])
     }
 
-    /// Members of the other family are passed over.
+    /// Adds and removes members. Those of the other family are ignored.
     pub(super) fn edit(
         &mut self,
         family: Family,
@@ -187,32 +188,33 @@ impl DesiredSet {
         self.refused.is_some()
     }
 
-    /// When it is tried again.
+    /// Time of the retry.
     pub(super) fn retry_at(&self) -> Option<Duration> {
         self.refused.as_ref().map(|(_, at)| *at)
     }
 
-    /// It is tried again.
+    /// Starts a retry.
     pub(super) fn retry(&mut self) {
         self.refused = None;
     }
 
-    /// Members that may be otherwise in the kernel.
+    /// Returns the members that may differ in the kernel.
     pub(super) const fn touched(&self) -> &Touched {
         &self.touched
     }
 
-    /// The kernel has it as it should be.
+    /// Notes that the kernel's set equals the desired one.
     pub(super) fn settle(&mut self) {
         self.touched = Touched::Some(Vec::new());
     }
 
-    /// Nothing is known of what the kernel has.
+    /// Notes that the kernel's set is unknown.
     pub(super) fn doubt(&mut self) {
         self.touched = Touched::All;
     }
 
-    /// Of these members, those that are taken and not wanted yet, or, to be removed, those that are wanted.
+    /// Returns the members among these that change the set: with `is_wanted` those that it takes
+    /// and does not have yet, otherwise those that it has.
     pub(super) fn that_change(&self, family: Family, members: &[Member], is_wanted: bool) -> Vec<Member> {
         let mut known = BTreeSet::new();
         let takes = |member: &&Member| {
@@ -228,12 +230,12 @@ impl DesiredSet {
         self.members.has(member)
     }
 
-    /// All members that are wanted.
+    /// Returns all desired members.
     pub(super) fn members(&self) -> impl Iterator<Item = Member> + '_ {
         self.members.all()
     }
 
-    /// What the kernel is to have: without networks inside of others.
+    /// Returns the desired elements in the kernel: without networks inside others.
     pub(super) fn elements(&self) -> Box<dyn Iterator<Item = Member> + '_> {
         match &self.members {
             Members::Networks(nets) => Box::new(nets.effective().map(Member::from)),

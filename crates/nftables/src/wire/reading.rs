@@ -1,4 +1,4 @@
-//! What a table has, as the kernel tells.
+//! Content of a table, from the kernel's listings.
 
 use std::collections::VecDeque;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,8 @@ const ACCEPT: u32 = 1;
 /// A table as the kernel has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// `NFT_TABLE_F_*`: none of a table that is made here. With `dormant` (1) no packet is seen by any of its chains.
+    /// `NFT_TABLE_F_*`: Tortie sets none. With `dormant` (1), none of the table's chains sees
+    /// packets.
     pub flags: u32,
     /// Its chains.
     pub chains: BTreeMap<LayeredName, ObservedChain>,
@@ -35,8 +36,8 @@ pub struct Snapshot {
     pub sets: BTreeMap<String, ObservedSet>,
     /// Its flow tables, with the interfaces that they have.
     pub flow_tables: BTreeMap<String, BTreeSet<InterfaceName>>,
-    /// Whether other processes made chains, sets or flow tables whose names are no text. They stay,
-    /// as their names cannot be written.
+    /// Whether other processes created chains, sets or flow tables whose names are not valid text.
+    /// They stay, as their names cannot be written.
     pub has_unreadable_names: bool,
 }
 
@@ -64,8 +65,8 @@ fn required<'a>(
 /// A chain as the kernel has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedChain {
-    /// What it is hooked to; `Some(None)` for a base chain of a kind that is not made here, such as one that drops at its
-    /// end.
+    /// Its hook; `Some(None)` for a base chain of a kind that Tortie does not create, such as one
+    /// that drops at its end.
     pub base: Option<Option<BaseChain>>,
     /// Its rules, in order.
     pub rules: Vec<ObservedRule>,
@@ -78,49 +79,49 @@ pub struct ObservedRule {
     pub handle: u64,
     /// Its comment, empty if there is none.
     pub comment: String,
-    /// What it does.
+    /// Its program.
     pub expressions: Vec<Expression>,
-    /// What its counter says, if it has one.
+    /// Values of its counter, if it has one.
     pub counted: Option<Counted>,
 }
 
 /// A set or map as the kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedSet {
-    /// What it is.
+    /// Its type.
     pub shape: SetShape,
-    /// Its elements: each key, with what is behind the interval that it begins where it is a set of intervals and there is
-    /// something.
+    /// Its elements by key; in a set of intervals with the first key behind the interval, if there
+    /// is one.
     pub elements: BTreeSet<(Vec<u8>, Option<Vec<u8>>)>,
-    /// What the elements of a map lead to.
+    /// Verdicts of a map, by key.
     pub verdicts: BTreeMap<Vec<u8>, Verdict>,
 }
 
-/// What a set is.
+/// Type of a set or map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetShape {
-    /// One of those that are made here.
+    /// A set of a kind that Tortie creates.
     Set(SetKind),
     /// A map of verdicts.
     Map(MapKind),
-    /// A map of verdicts of which none is made here.
+    /// A verdict map of a kind that Tortie does not create.
     OtherMap,
     /// Anything else.
     Other,
 }
 
-/// Something to ask the kernel for, by `NLM_F_DUMP`.
+/// A listing to request from the kernel, by `NLM_F_DUMP`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The message's type.
     pub kind: u16,
-    /// What is behind the header of netlink.
+    /// Payload behind the netlink header.
     pub payload: Vec<u8>,
 }
 
-/// Reads a table: asks for one listing after another, and is handed their messages.
+/// Reads a table: requests one listing after another, and takes their messages.
 ///
-/// A listing of what is not there (`ENOENT`) is empty.
+/// A listing of a missing object (`ENOENT`) is empty.
 #[derive(Debug)]
 pub struct SnapshotReader {
     table: TableId,
@@ -128,12 +129,12 @@ pub struct SnapshotReader {
     requests: VecDeque<Request>,
     /// Sets of ports of single rules.
     ports: BTreeMap<String, ObservedSet>,
-    /// Elements as they come: key, and whether it ends an interval.
+    /// Elements in the order of arrival: key, and whether it ends an interval.
     elements: BTreeMap<String, Vec<(Vec<u8>, bool)>>,
 }
 
 impl SnapshotReader {
-    /// A reader that has asked for nothing.
+    /// A reader without requests so far.
     #[must_use]
     pub fn new(table: TableId) -> Self {
         let request = |kind, attribute| Request {
@@ -155,7 +156,7 @@ impl SnapshotReader {
         Self { table, snapshot: Snapshot::default(), requests, ports: BTreeMap::new(), elements: BTreeMap::new() }
     }
 
-    /// A reader of nothing but the rules, for what these have counted.
+    /// Reader of the rules alone, for their counters.
     #[must_use]
     pub fn of_rules(table: TableId) -> Self {
         let mut reader = Self::new(table);
@@ -163,12 +164,13 @@ impl SnapshotReader {
         reader
     }
 
-    /// What to ask for next, when all of what was asked for has been handed over; `None` at the end.
+    /// Returns the next request, once all messages of the previous ones have been passed in; `None`
+    /// at the end.
     pub fn next_request(&mut self) -> Option<Request> {
         self.requests.pop_front()
     }
 
-    /// Takes a message of a listing; one of another table is passed over.
+    /// Takes a message of a listing. A message of another table is ignored.
     ///
     /// # Errors
     /// If the message cannot be understood, so that the listing is not complete.
@@ -228,7 +230,8 @@ impl SnapshotReader {
         let hook = find(attributes, FLOW_TABLE_HOOK);
         let devices = hook.and_then(|hook| find(hook.value, FLOW_HOOK_DEVICES));
         let devices = devices.iter().flat_map(|devices| devices.nested());
-        // Others than those that can be wanted stay in a flow table that another process gave them to.
+        // Interfaces with names that cannot be desired, which another process has added, stay in a
+        // flow table.
         let wantable = devices.filter_map(|device| InterfaceName::new(device.text()?).ok());
         if let Some(name) = self.readable(name) {
             self.snapshot.flow_tables.entry(name.to_owned()).or_default().extend(wantable);
@@ -276,7 +279,7 @@ impl SnapshotReader {
         let set = self.snapshot.sets.get_mut(name).or_else(|| self.ports.get_mut(name)).ok_or(unlisted)?;
         for element in list.nested() {
             let value = find(element.value, ELEMENT_KEY).and_then(|key| find(key.value, DATA_VALUE));
-            // The element for all others, which another process may have added, has no key.
+            // The catch-all element, which another process may have added, has no key.
             let Some(key) = value.map(|value| value.value.to_vec()) else { continue };
             let data = find(element.value, ELEMENT_DATA).and_then(|data| find(data.value, DATA_VERDICT));
             if let Some(verdict) = data.and_then(|data| verdict(data.value)) {
@@ -294,7 +297,7 @@ impl SnapshotReader {
         Ok(())
     }
 
-    /// The table; `None` if nothing of it is there.
+    /// Returns the table; `None` if it does not exist.
     #[must_use]
     #[expect(clippy::expect_used, reason = "elements are kept of sets that were listed")]
     pub fn finish(mut self) -> Option<Snapshot> {
@@ -374,7 +377,7 @@ fn base_chain(attributes: &[u8], hook: Attribute<'_>, is_arp: bool) -> Option<Ba
     Some(BaseChain { kind, hook, priority })
 }
 
-/// The comment among what is kept beside a rule: types, lengths and values, one behind the other.
+/// Returns the comment in a rule's user data, which is a sequence of kind, length and value.
 fn comment(mut data: &[u8]) -> Option<String> {
     while let Some((&[kind, len], rest)) = data.split_first_chunk::<2>() {
         let value = rest.get(..usize::from(len))?;

@@ -39,7 +39,7 @@ pub struct Message {
     pub kind: u16,
     /// Its flags, `NLM_F_*`.
     pub flags: u16,
-    /// What is behind the header of netlink.
+    /// Payload behind the netlink header.
     pub payload: Vec<u8>,
     /// The place of the [`Command`] that it belongs to.
     pub command: usize,
@@ -60,7 +60,7 @@ struct Encoder {
     table: TableId,
     command: usize,
     out: Vec<Message>,
-    /// How many sets of single rules there were.
+    /// Number of anonymous sets so far.
     sets: u32,
 }
 
@@ -165,7 +165,7 @@ impl Encoder {
         });
     }
 
-    /// As many messages as it takes.
+    /// Writes as many messages as necessary.
     fn flow_table(&mut self, kind: u16, flags: u16, devices: &[InterfaceName]) {
         let (first, rest) = devices.split_at(devices.len().min(MAX_DEVICES));
         self.flow_devices(kind, flags, first);
@@ -229,7 +229,7 @@ impl Encoder {
         });
     }
 
-    /// A set of ports of the rule that comes next.
+    /// Writes a set of ports for the next rule.
     #[expect(clippy::expect_used, reason = "there are 2^16 ports")]
     fn ports(&mut self, ranges: &[(u16, u16)]) {
         self.sets += 1;
@@ -273,8 +273,8 @@ impl Encoder {
         });
     }
 
-    /// As many messages as it takes, for a set by its name and, if this transaction makes it for a
-    /// rule, its number.
+    /// Writes as many messages as necessary, for a set by its name and, if this transaction creates
+    /// it for a rule, its id.
     fn elements<T>(
         &mut self,
         (kind, flags): (u16, u16),
@@ -316,7 +316,7 @@ fn write_key(key: &[u8], is_end: bool, out: &mut Writer) {
     });
 }
 
-/// The elements of a set of ports: where ranges begin and where what is behind them does.
+/// Returns the elements of a set of ports: the start of each range, and the first port behind it.
 fn port_elements(ranges: &[(u16, u16)], has_ranges: bool) -> Vec<(u16, bool)> {
     if !has_ranges {
         return ranges.iter().map(|(port, _)| (*port, false)).collect();

@@ -7,7 +7,7 @@ fn renderer() -> Renderer {
     Renderer::new(RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).unwrap())
 }
 
-/// Where a packet of `interface` ends up, following gotos from the root chain.
+/// Returns the end of a packet's path for an interface, following gotos from the root chain.
 fn walk(chains: &[Chain], root: &str, interface: &str) -> String {
     let chain = chains.iter().find(|chain| chain.name.as_str() == root);
     let Some(chain) = chain else { return root.to_owned() };

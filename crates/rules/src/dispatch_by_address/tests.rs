@@ -20,7 +20,7 @@ fn renderer() -> Renderer {
     })
 }
 
-/// A packet, as far as these chains look.
+/// The fields of a packet that these chains match.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     address: IpAddr,
@@ -40,7 +40,7 @@ fn passes(question: &Match, side: Side, seen: Seen) -> bool {
     }
 }
 
-/// Where a packet ends up, following gotos from the root chain.
+/// Returns the end of a packet's path, following gotos from the root chain.
 fn walk(chains: &[Chain], chain: &str, side: Side, seen: Seen) -> String {
     let Some(chain) = chains.iter().find(|known| known.name.as_str() == chain) else { return chain.to_owned() };
     let rule = chain.rules.iter().find(|rule| rule.matches.iter().all(|question| passes(question, side, seen)));

@@ -80,7 +80,7 @@ fn forwarded_traffic_is_allowed_only_without_any_tier() {
         lines(&chains[2]).join("\n")
     };
     assert!(forward(&[]).contains("Allow forwarded traffic by default"));
-    // A tier for the other direction only: the packet is left to others.
+    // A tier for the other direction only: the packet returns undecided.
     let text = forward(&[tier(None, &[PolicyKind::GlobalNetworkPolicy])]);
     assert!(!text.contains("Allow forwarded") && !text.contains("DROP\n-m comment"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! What is left to chains where programs in the kernel enforce policy.
+//! Remaining chains where eBPF programs enforce policy.
 
 use tortie_model::Family;
 use tortie_netfilter::{Action, Chain, ChainName, HookPosition, Matches, Rule, Side, Table, kernel_chain};
@@ -9,7 +9,7 @@ use crate::names::chain;
 use crate::renderer::Renderer;
 
 impl Renderer {
-    /// Chains that do nothing but lead to others are needed only if one of these does something.
+    /// Chains that only jump to other chains are needed only if one of these has rules.
     pub(super) fn chains_beside_programs(&self, table: Table, family: Family) -> Vec<Chain> {
         match table {
             Table::Raw => {
@@ -36,7 +36,7 @@ impl Renderer {
         }
     }
 
-    /// Accepts what programs have let through: they come before this table.
+    /// Accepts packets that eBPF programs allowed: programs run before this table.
     fn accept_of_workloads(&self, side: Side) -> impl Iterator<Item = Rule> + '_ {
         self.workload_interfaces().map(move |cali| {
             let of_workload = match side {

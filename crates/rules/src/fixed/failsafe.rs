@@ -23,8 +23,8 @@ impl Renderer {
     }
 }
 
-/// Accepts connections, and in `raw` also the replies to those of the other direction: connection tracking has not seen
-/// the packet yet, and untracked policy must not swallow it.
+/// Accepts connections, and in `raw` also the replies to those of the other direction: connection
+/// tracking has not seen the packet yet, and untracked policy must not drop it.
 fn rules(
     table: Table,
     family: Family,

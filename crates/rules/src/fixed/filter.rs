@@ -44,11 +44,12 @@ impl Renderer {
             rules.extend(self.known_connections_first());
         }
         rules.extend([
-            // Accept is kept: untracked and pre-DNAT policy say by it that they have decided.
+            // The accept mark is kept: it carries the decision of untracked and pre-DNAT policy.
             Rule::new(Action::ClearMark(marks.policy_but_accept())),
             Rule::when(Matches::new().mark_clear(marks.accept), Action::Jump(chain::FROM_HOST_ENDPOINT_FORWARD)),
         ]);
-        // An allowed packet comes back from each of these, because the next one may police it as well.
+        // An allowed packet returns from each of these chains, because the next one may have policy
+        // for it as well.
         match self.config().workloads {
             WorkloadsBy::Name => rules.extend(self.workload_interfaces().flat_map(|cali| {
                 [
@@ -56,7 +57,7 @@ impl Renderer {
                     Rule::when(Matches::new().out_interface(cali), Action::Jump(chain::TO_WORKLOAD)),
                 ]
             })),
-            // Those chains look at addresses and, at their ends, at interfaces.
+            // These chains match addresses and, at their ends, interfaces.
             WorkloadsBy::Address => rules
                 .extend([Rule::new(Action::Jump(chain::FROM_WORKLOAD)), Rule::new(Action::Jump(chain::TO_WORKLOAD))]),
         }
@@ -67,8 +68,9 @@ impl Renderer {
         Chain::new(chain::FORWARD, rules)
     }
 
-    /// Lets packets of known connections through of which the endpoints' chains would do so: whatever comes from an endpoint, and
-    /// what goes to one and does not come from a workload. Packets that untracked or pre-DNAT policy has accepted go the longer way.
+    /// Accepts packets of known connections that the endpoints' chains would accept: all packets
+    /// from an endpoint, and packets to an endpoint that do not come from a workload. Packets that
+    /// untracked or pre-DNAT policy has accepted take the longer path.
     fn known_connections_first(&self) -> [Rule; 2] {
         let marks = self.marks();
         let known = || Matches::new().conntrack(ConntrackStates::RELATED_OR_ESTABLISHED).mark_clear(marks.accept);
@@ -84,8 +86,9 @@ impl Renderer {
         ]
     }
 
-    /// Lets packets of known connections to the host through of which nothing behind would do otherwise: those of other interfaces than
-    /// workloads', whether there are host endpoints or not, and those of workloads whose chains would. Guards of tunnels and IPVS come before.
+    /// Accepts packets of known connections to the host that all rules behind would accept as well:
+    /// packets of other interfaces than workloads', with or without host endpoints, and packets of
+    /// workloads whose chains would accept them. Guards of tunnels and IPVS come before.
     fn known_input(&self) -> [Rule; 2] {
         let marks = self.marks();
         let known = || Matches::new().conntrack(ConntrackStates::RELATED_OR_ESTABLISHED).mark_clear(marks.accept);
@@ -121,7 +124,7 @@ impl Renderer {
         Chain::new(chain::INPUT, rules)
     }
 
-    /// Tunnel packets are taken from other nodes only, and no host policy can cut them.
+    /// Accepts tunnel packets from other nodes only. Host policy cannot deny them.
     pub(super) fn tunnel_input(&self, family: Family) -> Vec<Rule> {
         let config = self.config();
         let set = |id| static_set(family, id);
@@ -136,7 +139,7 @@ impl Renderer {
         }
         if config.vxlan(family).enabled {
             let vxlan = || udp_to(config.vxlan_port);
-            // The IPv4 guard drops whatever the configuration says.
+            // The IPv4 guard drops for any configured action.
             let (deny, word) = match family {
                 Family::V4 => (Action::Drop, "Drop"),
                 Family::V6 => (self.deny(), config.deny.word()),
@@ -206,15 +209,18 @@ impl Renderer {
             rules.push(Rule::when(forwarded, Action::Goto(chain::FORWARD_ENDPOINT_MARK)));
         }
         if self.passes_known_connections() {
-            // Whichever endpoint there is would let them through, and what is translated is `mangle` POSTROUTING's.
+            // Every host endpoint would accept them. Translated packets are handled in `mangle`
+            // POSTROUTING.
             let known = Matches::new().conntrack(ConntrackStates::RELATED_OR_ESTABLISHED);
             rules.push(Rule::when(known, self.clear_and_allow()).comment("Known connections of the host"));
         }
-        // The host can always reach its workloads: whoever controls the host controls these rules.
+        // The host can always reach its workloads: root on the host could change these rules
+        // anyway.
         let to_workloads = self.workload_packets(family, Side::Destination).into_iter();
         rules.extend(to_workloads.map(|packets| Rule::when(packets, Action::Return)));
         rules.extend(self.tunnel_output(family));
-        // For translated packets the kernel does not know the outgoing interface yet; `mangle` POSTROUTING has them.
+        // The kernel does not know the outgoing interface of translated packets yet; they are
+        // handled in `mangle` POSTROUTING.
         let untranslated = Matches::new().not_conntrack(ConntrackStates::DNAT);
         rules.extend(self.host_endpoint_policy(untranslated, chain::TO_HOST_ENDPOINT, self.allow()));
         Chain::new(chain::OUTPUT, rules)
@@ -262,6 +268,6 @@ fn offload(family: Family) -> Rule {
     let kept = static_set(family, set::NO_FLOW_OFFLOAD);
     let established = Matches::new().conntrack(ConntrackStates::RELATED_OR_ESTABLISHED);
     let matches = established.not_ip_set(Side::Source, kept).not_ip_set(Side::Destination, kept);
-    // A kernel that refuses it has all other rules.
+    // If the kernel refuses this rule, all others stay in force.
     Rule { opens: Some(0), ..Rule::when(matches, Action::OffloadFlow) }.comment("Offload established Calico flows.")
 }

@@ -1,5 +1,5 @@
-//! With kube-proxy in IPVS mode, forwarded service traffic takes INPUT and OUTPUT instead of FORWARD: INPUT marks where
-//! it came from, OUTPUT polices it.
+//! With kube-proxy in IPVS mode, forwarded service traffic passes INPUT and OUTPUT instead of
+//! FORWARD. INPUT marks its source endpoint, and OUTPUT applies policy.
 
 use tortie_model::Family;
 use tortie_netfilter::{Action, Chain, ConntrackStates, MaskedMark, Matches, PortList, Protocol, Rule, Side};
@@ -26,7 +26,7 @@ impl Renderer {
         );
         rules.extend([
             Rule::new(Action::Jump(chain::TO_HOST_ENDPOINT_FORWARD)),
-            // The packet may be encapsulated and come by again; it must not look forwarded then.
+            // The packet may be encapsulated and pass again; it must not look forwarded then.
             Rule::new(Action::ClearMark(marks.endpoint)),
             self.if_accepted(self.config().filter_allow.action()).comment("Policy explicitly accepted packet."),
         ]);

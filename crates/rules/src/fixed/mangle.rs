@@ -63,7 +63,8 @@ impl Renderer {
         if self.config().ipvs.is_some() {
             rules.push(Rule::when(Matches::new().mark_not_clear(self.marks().endpoint), Action::Return));
         }
-        // What is left comes from the host. The kernel knows the outgoing interface of translated packets only now.
+        // All other packets come from the host. The outgoing interface of translated packets is
+        // known only here.
         let translated = Matches::new().conntrack(ConntrackStates::DNAT);
         rules.extend(self.host_endpoint_policy(translated, chain::TO_HOST_ENDPOINT, Action::Return));
         Chain::new(chain::POSTROUTING, rules)

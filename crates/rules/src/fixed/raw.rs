@@ -27,7 +27,7 @@ impl Renderer {
         let marks = self.marks();
         let from_workload = marks.scratch0;
 
-        // In append mode another program's rules come first and could have left our bits set.
+        // In append mode another program's rules come first and could have set Tortie's bits.
         let mut rules = vec![Rule::new(Action::ClearMark(marks.policy()))];
         if self.marks_encrypted_host_traffic() {
             rules.push(Rule::new(Action::Jump(chain::WIREGUARD_INCOMING_MARK)));
@@ -54,7 +54,7 @@ impl Renderer {
         Chain::new(chain::PREROUTING, rules)
     }
 
-    /// Whether packets that were encrypted on the way must be told from others.
+    /// Reports whether packets that arrived encrypted must be marked.
     pub(super) fn marks_encrypted_host_traffic(&self) -> bool {
         let wireguard = &self.config().wireguard;
         wireguard.encrypt_host_traffic && (wireguard.v4.enabled || wireguard.v6.enabled)
@@ -74,8 +74,9 @@ impl Renderer {
         self.config().vxlan(family).enabled.then(|| Rule::when(vxlan, Action::NoTrack))
     }
 
-    /// Marks packets that neither the host, nor a workload, nor a tunnel device sent: they were encrypted on the way,
-    /// which the reverse path filter must know. `None` without `WireGuard`, when there is no bit to mark with.
+    /// Marks packets that neither the host, nor a workload, nor a tunnel device sent: they arrived
+    /// encrypted, which the reverse path filter needs to know. `None` without `WireGuard`, since
+    /// there is no bit for it.
     pub(super) fn wireguard_incoming_mark(&self) -> Option<Chain> {
         const LOOPBACK: InterfaceName = InterfaceName::from_static("lo");
         let mark = self.marks().wireguard?;

@@ -1,4 +1,5 @@
-//! What the recorded configurations do not cover: IPVS, Istio, failsafes for some networks only.
+//! Cases that the recorded configurations do not cover: IPVS, Istio, failsafes for some networks
+//! only.
 
 use tortie_iptables::{Chain, Features, HookPosition, PortRange, Protocol, Table, write_rest};
 use tortie_model::Family;
@@ -122,7 +123,8 @@ fn failsafes_for_networks() {
     assert_eq!(lines(&filter, "cali-failsafe-out"), [""; 0]);
 }
 
-/// Every chain that some fixed chain leads to is either fixed or one that a manager always provides.
+/// Every chain that some fixed chain refers to is either fixed or one that a manager always
+/// provides.
 #[test]
 fn fixed_chains_lead_somewhere() {
     let programs = Renderer::new(RulesConfig { policy_by: PolicyBy::Programs, ..config() });

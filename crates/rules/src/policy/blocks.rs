@@ -1,18 +1,20 @@
 //! Conditions as rules.
 //!
-//! One iptables rule holds one network for each end, 15 ports in a match, and only conjunctions. Whatever does not fit
-//! becomes a *match block*: rules before the main rule that work out one condition and leave the result in a mark bit.
+//! One iptables rule holds one network for each end, 15 ports in a match, and only conjunctions.
+//! Any other condition becomes a *match block*: rules before the main rule that compute one
+//! condition and leave the result in a mark bit.
 //!
-//! * Scratch 0 is "all blocks so far pass"; the main rule asks for it.
-//! * A block of alternatives sets a bit if one of them matches: the first such block scratch 0 itself, each later one
-//!   scratch 1, after which scratch 0 is cleared unless scratch 1 is set.
-//! * A block of exclusions clears scratch 0 if one of them matches.
+//! - Scratch 0 means "all blocks so far pass"; the main rule matches it.
+//! - A block of alternatives sets a bit if one of them matches. The first such block sets scratch 0
+//!   itself. Each later one sets scratch 1, after which scratch 0 is cleared unless scratch 1 is
+//!   set.
+//! - A block of exclusions clears scratch 0 if one of them matches.
 //!
 //! Felix clears scratch 1 once, before the first block. From the third block of alternatives on, the result of the
 //! second would count for the others too; here, scratch 1 is cleared before each.
 //!
-//! Where chains are laid out to be fast, a rule asks for any number of networks and ports, and blocks are left for numeric
-//! and named ports together.
+//! In the fast layout, a rule matches any number of networks and ports, and blocks are needed only
+//! for numeric and named ports together.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +24,7 @@ use tortie_netfilter::{Action, AddressUnion, MaskedMark, Match, Matches, PortLis
 use super::conditions::{Conditions, EndConditions};
 use crate::marks::Marks;
 
-/// Appends the match blocks that the conditions need, and returns what the main rule has to match.
+/// Appends the match blocks that the conditions need, and returns the matches of the main rule.
 pub(super) fn render(
     conditions: Conditions,
     marks: &Marks,
@@ -52,7 +54,7 @@ pub(super) fn render(
         .and_maybe(blocks.started.then_some(marks.scratch0), Matches::mark_set)
 }
 
-/// What the main rule asks of one end.
+/// Returns the positive matches of the main rule for one end.
 fn positive(end: &EndConditions, side: Side, net: Option<Match>, ports: Option<PortList>) -> Matches {
     let mut all = Matches::new().and_maybe(net, Matches::and);
     for set in &end.sets {
@@ -68,7 +70,7 @@ fn positive(end: &EndConditions, side: Side, net: Option<Match>, ports: Option<P
     all
 }
 
-/// What the main rule excludes of one end.
+/// Returns the negated matches of the main rule for one end.
 fn negative(end: &EndConditions, side: Side, net: Option<Match>) -> Matches {
     let mut all = Matches::new().and_maybe(net, Matches::and);
     for set in &end.not_sets {
@@ -91,15 +93,16 @@ fn any_of(nets: Vec<Cidr>, side: Side, negated: bool) -> Match {
 struct Blocks<'a> {
     marks: &'a Marks,
     rules: &'a mut Vec<Rule>,
-    /// Whether a rule can ask for any number of networks and ports.
+    /// Whether a rule can match any number of networks and ports.
     is_fast: bool,
-    /// How many blocks of alternatives there are.
+    /// Number of blocks of alternatives.
     positive: usize,
     started: bool,
 }
 
 impl Blocks<'_> {
-    /// Alternatives of numeric and named ports. Returns the numeric ports if the main rule can hold the condition.
+    /// Appends the block for alternatives of numeric and named ports. Returns the numeric ports if
+    /// the main rule can match the condition itself.
     fn ports(&mut self, end: &mut EndConditions, side: Side, with_protocol: impl Fn() -> Matches) -> Option<PortList> {
         if self.is_fast && end.named_ports.is_empty() {
             return PortList::unsplit(&end.ports);
@@ -109,14 +112,15 @@ impl Blocks<'_> {
             return lists.pop();
         }
         let numeric = lists.into_iter().map(|ports| with_protocol().ports(side, ports));
-        // A set of named ports holds the protocol itself.
+        // A set of named ports includes the protocol.
         let named = std::mem::take(&mut end.named_ports);
         let named = named.into_iter().map(|set| Matches::new().ip_port_set(side, set));
         self.alternatives(numeric.chain(named));
         None
     }
 
-    /// Alternatives of networks. Returns the match if the main rule can hold the condition.
+    /// Appends the block for alternatives of networks. Returns the match if the main rule can match
+    /// the condition itself.
     fn nets(&mut self, end: &mut EndConditions, side: Side) -> Option<Match> {
         let nets = std::mem::take(&mut end.nets);
         match nets.as_slice() {
@@ -130,8 +134,8 @@ impl Blocks<'_> {
         }
     }
 
-    /// Exclusions of networks. Returns the match if the main rule can hold the condition: it has one place, which
-    /// `net` may take.
+    /// Appends the block for excluded networks. Returns the match if the main rule can match the
+    /// condition itself: it has one place, which `net` may take.
     fn not_nets(&mut self, end: &mut EndConditions, net: Option<&Match>, side: Side) -> Option<Match> {
         let nets = std::mem::take(&mut end.not_nets);
         match (nets.as_slice(), net) {
@@ -163,7 +167,7 @@ impl Blocks<'_> {
         self.positive += 1;
     }
 
-    /// Gives both scratch bits their first value, before the first block.
+    /// Initializes both scratch bits, before the first block.
     fn start(&mut self, value: u32) {
         if !self.started {
             self.started = true;

@@ -1,4 +1,4 @@
-//! A rule's conditions in one family, parsed: whatever is in here can be written down.
+//! A rule's conditions in one family, parsed: all of them can be expressed.
 
 use tortie_model::desired::{RuleView, SetIds};
 use tortie_model::{Cidr, EntityMatch, Family, HttpMatch, IpSetId, PortSpec, Protocol};
@@ -21,7 +21,7 @@ pub enum InvalidCondition {
         /// The highest port.
         last: u16,
     },
-    /// To `iptables`, 0 is every protocol, and there is no other.
+    /// To `iptables`, 0 is every protocol; there is no protocol 0.
     #[error("there is no protocol 0")]
     ProtocolZero,
     /// Only ICMP has types.
@@ -30,7 +30,7 @@ pub enum InvalidCondition {
     /// The type is missing.
     #[error("an ICMP code needs an ICMP type")]
     IcmpCodeWithoutType,
-    /// Packets do not show what a request asks for.
+    /// An HTTP match: packet filters do not see requests.
     #[error("{}", HttpMatch::NOT_ENFORCED)]
     Http,
     /// A set that cannot be named in a rule.
@@ -38,7 +38,7 @@ pub enum InvalidCondition {
     IpSetId(String),
 }
 
-/// What a packet must be for the rule to apply, in one family.
+/// Conditions of a rule on packets of one family.
 #[derive(Debug, Default)]
 pub(super) struct Conditions {
     pub(super) protocol: Option<Protocol>,
@@ -49,10 +49,10 @@ pub(super) struct Conditions {
     pub(super) not_icmp: Option<IcmpType>,
 }
 
-/// What one end of the packet must be.
+/// Conditions on one end of the packet.
 #[derive(Debug, Default)]
 pub(super) struct EndConditions {
-    /// In one of these, unless there are none.
+    /// In one of these; any if empty.
     pub(super) nets: Vec<Cidr>,
     /// In none of these.
     pub(super) not_nets: Vec<Cidr>,
@@ -62,7 +62,7 @@ pub(super) struct EndConditions {
     pub(super) not_sets: Vec<IpSetName>,
     /// In all of these, with protocol and port.
     pub(super) ip_port_sets: Vec<IpSetName>,
-    /// One of these, or in one of `named_ports`, unless there are none of both.
+    /// One of these, or in one of `named_ports`; any port if both are empty.
     pub(super) ports: Vec<PortRange>,
     /// None of these.
     pub(super) not_ports: Vec<PortRange>,
@@ -120,8 +120,8 @@ struct Parser {
 }
 
 impl Parser {
-    /// The one match on the protocol that a rule can hold: an excluded protocol says nothing new beside a wanted one.
-    /// `None` if they are the same.
+    /// Returns the one match on the protocol that a rule can have: beside a wanted protocol, an
+    /// excluded one is redundant. `None` if they are the same.
     fn protocols(
         &mut self,
         wanted: Option<Protocol>,
@@ -146,13 +146,14 @@ impl Parser {
         let nets = self.nets(&end.nets)?;
         let not_nets = self.nets(&end.extras.not_nets)?;
         if not_nets.iter().any(|net| net.prefix_len() == 0) {
-            // Nothing is outside of everything. The kernel could not even be asked.
+            // No address is outside of a network with all addresses, and iptables cannot match that
+            // either.
             return None;
         }
         let mut named = self.sets(named_ports);
         let ports = self.ports(&end.ports, protocol);
         let ports = if named.len() < named_ports.len() { None } else { ports };
-        // Alternatives: without one of them, none may be asked for.
+        // The ports are alternatives: if one cannot be expressed, all are dropped.
         let ports = ports.unwrap_or_else(|| {
             named.clear();
             Vec::new()
@@ -161,13 +162,14 @@ impl Parser {
         Some(EndConditions { nets, not_nets, ports, not_ports, named_ports: named, ..EndConditions::default() })
     }
 
-    /// Networks of this family; `None` if there are networks, but all are of the other.
+    /// Returns the networks of this family; `None` if all are of the other family, and there are
+    /// some.
     fn nets(&self, all: &[Cidr]) -> Option<Vec<Cidr>> {
         let ours: Vec<Cidr> = all.iter().copied().filter(|cidr| cidr.family() == self.family).collect();
         (!ours.is_empty() || all.is_empty()).then_some(ours)
     }
 
-    /// The numeric ports; `None` if they cannot be asked for.
+    /// Returns the numeric ports; `None` if they cannot be expressed.
     fn ports(&mut self, specs: &[PortSpec], protocol: Option<Protocol>) -> Option<Vec<PortRange>> {
         let mut ranges = Vec::new();
         for spec in specs {
@@ -204,7 +206,8 @@ impl Parser {
         number.map(|number| IcmpType { number, code })
     }
 
-    /// ICMP types can only be asked of the table's own ICMP. `None` if the rule is about the other family's.
+    /// Only ICMP types of the table's own ICMP can be matched. `None` if the rule is about the
+    /// other family's.
     fn icmp_of_protocol(
         &mut self,
         protocol: Option<Protocol>,

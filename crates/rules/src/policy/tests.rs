@@ -136,7 +136,7 @@ fn packet() -> impl Strategy<Value = Packet> {
     )
 }
 
-/// What a policy means: the first rule that matches and decides.
+/// Returns the verdict of a policy by its definition: the first rule that matches and decides.
 fn meaning(rules: &Rules, packet: &Packet) -> Verdict {
     let family = packet.family();
     for view in rules.iter() {
@@ -216,7 +216,8 @@ fn meant(view: desired::RuleView<'_>, packet: &Packet) -> bool {
         )
 }
 
-/// What `iptables-restore` and the kernel demand of the matches of one rule; otherwise they refuse the whole table.
+/// Reports whether `iptables-restore` and the kernel accept the matches of one rule; otherwise they
+/// refuse the whole table.
 fn is_acceptable(matches: &[Match]) -> bool {
     let protocols: Vec<(u8, bool)> = matches
         .iter()
@@ -237,7 +238,7 @@ fn is_acceptable(matches: &[Match]) -> bool {
         && (!asks_for_icmp(Family::V6) || protocols == [(58, false)])
 }
 
-/// Whether no packet gets through that the policy as written would not let through.
+/// Reports whether a verdict allows no more than the policy as written.
 fn is_closed(verdict: Verdict, meaning: Verdict) -> bool {
     match verdict {
         Verdict::Accept => meaning == Verdict::Accept,
@@ -249,7 +250,7 @@ fn is_closed(verdict: Verdict, meaning: Verdict) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// Whatever the scratch bits were before.
+    /// For any initial scratch bits.
     #[test]
     fn chains_decide_as_policies_do(rules in vec(rule(), 1..4), packets in vec(packet(), 40)) {
         let policy = policy(rules);
@@ -518,13 +519,13 @@ fn a_profile_forgets_an_earlier_pass() {
     assert_eq!(passes.rules[0].comments[0].as_str(), "Profile p ingress");
     assert_eq!(passes.rules[0].origin.as_ref().unwrap().owner.as_ref(), "Profile/p");
     assert_eq!(passes.rules.len(), 7);
-    // Nothing of these asks for the mark.
+    // No rule of these depends on the mark, so it is not cleared.
     assert!(!begins_by_clearing(&render(&[Allow, Deny])));
     assert!(!begins_by_clearing(&render(&[Deny, NextTier])));
     assert!(!begins_by_clearing(&render(&[])));
 }
 
-/// Nothing looks into HTTP, so a rule with such a match lets nothing through that another would stop.
+/// HTTP is not inspected, so a rule with such a match allows nothing that another rule would deny.
 #[test]
 fn a_match_on_http_opens_nothing() {
     use RuleAction::{Allow, Deny, Log, NextTier, Unspecified};

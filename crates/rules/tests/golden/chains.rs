@@ -42,8 +42,8 @@ fn fixed_chains() {
             {
                 let mut expected = list(&recorded[field]).to_vec();
                 if table == Table::Raw && renderer.config().marks.wireguard.is_none() {
-                    // Divergence: without WireGuard the original makes a chain that nothing leads to, which ends in
-                    // `--set-mark 0x0/0x0`.
+                    // Divergence: without WireGuard, Felix creates an unreferenced chain that ends
+                    // in `--set-mark 0x0/0x0`.
                     let before = expected.len();
                     expected.retain(|chain| chain["name"] != chain::WIREGUARD_INCOMING_MARK.as_str());
                     assert_eq!(before, expected.len() + 1);
@@ -106,8 +106,8 @@ fn nat_chains() {
             {
                 let ours = renderer.nat_outgoing(true, family);
                 if let Some(address) = nat_address_of_other_family(&renderer, family) {
-                    // Divergence: the original writes the IPv4 address of NATOutgoingAddress into the IPv6 table, for
-                    // which ip6tables-restore refuses it.
+                    // Divergence: Felix writes the IPv4 address of NATOutgoingAddress into the IPv6
+                    // table, which ip6tables-restore refuses.
                     let address = address.to_string();
                     let ours = lines_of(&super::Lines::new(features).chain(&ours)).concat();
                     assert!(list(&recorded[field]["lines"]).iter().any(|line| text(line).contains(&address)));
@@ -151,8 +151,8 @@ pub(super) fn dscp_rules() -> Vec<DscpRule> {
         .to_vec()
 }
 
-/// Divergence: the original writes the addresses of an endpoint into one rule, which the kernel stores as several rules
-/// with one hash, so that it never sees what it wrote.
+/// Divergence: Felix writes the addresses of an endpoint into one rule. The kernel stores it as
+/// several rules with one hash, so Felix never reads back the rule that it wrote.
 #[test]
 fn dscp_has_one_rule_for_each_address() {
     let Some(json) = load::rules_json() else { return };
@@ -214,7 +214,7 @@ fn dispatch_chains() {
     }
 }
 
-/// The chain that marks an interface's packets for IPVS; its own number is the first that is given.
+/// Returns the chain that marks an interface's packets for IPVS, with the first number.
 pub(super) fn set_endpoint_mark(renderer: &Renderer, interface: InterfaceName) -> Option<Chain> {
     renderer.config().ipvs.as_ref()?;
     let mark = EndpointMarks::new(&renderer.config().marks).assign(interface);

@@ -206,8 +206,8 @@ pub(super) fn rules(json: &Value, family: Family) -> Rules {
     Rules::new(rules.into(), sets.into()).unwrap()
 }
 
-/// A rule of the dataplane messages. The recording renders rules about ICMP by name in both families, which the model
-/// does not allow to happen unless the rule says so.
+/// A rule of the dataplane messages. The recording renders rules with a named ICMP protocol in both
+/// families. In the model the name implies a family, so the rule gets `family` as its IP version.
 pub(super) fn rule(json: &Value, family: Family) -> (Rule, RuleSets) {
     let mut rule = Rule {
         ip_version: match text(&json["ip_version"]) {

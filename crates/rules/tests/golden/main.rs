@@ -1,8 +1,8 @@
-//! Everything that Felix rendered in the recorded data, rendered by us and compared byte for byte.
+//! Byte-for-byte comparison of Tortie's output with Felix's recorded output.
 //!
-//! Where we differ on purpose, the test says where and how, and how often: a divergence that is not listed, or one that
-//! no longer happens, fails.
-#![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
+//! Each deliberate difference is listed in a test, with place, reason and count. A difference that
+//! is not listed, or a listed one that no longer occurs, fails the test.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod chains;
 mod load;
@@ -13,7 +13,7 @@ mod restore;
 use serde_json::Value;
 use tortie_iptables::{Chain, Features, HookPosition, RenderedChain, Renderer as Lines, Rule};
 
-/// What a system that lacks `--random-fully` renders for.
+/// Features of a system without `--random-fully`.
 const OLD_FEATURES: Features = Features { snat_random_fully: false, masquerade_random_fully: false, ..Features::ALL };
 
 fn lines_of(rendered: &RenderedChain) -> Vec<String> {
@@ -41,7 +41,7 @@ fn assert_chain_for(what: &str, chain: &Chain, recorded: &Value, features: Featu
     assert!(equals(&rendered, recorded), "{what}: hashes");
 }
 
-/// Compares a set of chains, whatever their order.
+/// Compares chains in any order.
 #[track_caller]
 fn assert_chains(what: &str, chains: &[Chain], recorded: &[Value]) {
     let mut names: Vec<&str> = chains.iter().map(|chain| chain.name.as_str()).collect();

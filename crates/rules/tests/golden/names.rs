@@ -20,7 +20,7 @@ fn policies_and_profiles() {
         for (direction, field) in [(Direction::Ingress, "inbound_chain"), (Direction::Egress, "outbound_chain")] {
             let (ours, theirs) = (policy_chain(direction, &id), text(&policy[field]));
             if ChainName::new(theirs).is_err() {
-                // Divergence: a name that a restore line cannot hold is hashed like a long one.
+                // Divergence: a name that is not valid in a restore line is hashed like a long one.
                 assert_eq!((ours.as_str().len(), &ours.as_str()[8..9]), (28, "_"));
                 unquotable.push(theirs.to_owned());
             } else {
@@ -114,7 +114,7 @@ fn limited_ids() {
     let mut compared = 0;
     for id in list(&json["length_limited_ids"]) {
         let ours = limited_id(text(&id["prefix"]), text(&id["suffix"]), usize::try_from(number(&id["max"])).unwrap());
-        // The original crashes where the limit leaves room for more than the hash has.
+        // Felix crashes where the limit leaves more room than the hash has characters.
         if id["result"].is_string() {
             assert_eq!(ours, text(&id["result"]));
             compared += 1;

@@ -14,14 +14,15 @@ use super::{Lines, equals};
 /// Why a rendering differs from the recorded one on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Divergence {
-    /// An ICMP type in the table of the other family: the original writes a line for which the kernel refuses the whole
-    /// table; we write nothing, as no packet there can match.
+    /// An ICMP type in the table of the other family: Felix writes a line for which the kernel
+    /// refuses the whole table. Tortie writes nothing, as no packet there can match.
     IcmpOfOtherFamily,
-    /// Three or more match blocks of alternatives: the original lets the second decide for the later ones. We write
-    /// `--jump MARK --set-mark 0/0x100000` before each later one.
+    /// Three or more match blocks of alternatives: in Felix, the second block decides for the later
+    /// ones. Tortie writes `--jump MARK --set-mark 0/0x100000` before each later one.
     LaterMatchBlocks,
-    /// A profile with a pass rule: the original takes a pass mark that a tier or an earlier profile has left for one of
-    /// the profile's own, and skips what follows. We write `--jump MARK --set-mark 0/0x20000` first.
+    /// A profile with a pass rule: Felix takes a pass mark of a tier or an earlier profile for one
+    /// of the profile itself, and skips the rules behind it. Tortie writes `--jump MARK --set-mark
+    /// 0/0x20000` first.
     EarlierPass,
     /// A network without prefix length, which the message allows and the model does not: `10.0.0.1` is `10.0.0.1/32`.
     BareAddress,
@@ -30,7 +31,7 @@ enum Divergence {
 const CLEAR_SCRATCH1: &str = "--jump MARK --set-mark 0/0x100000";
 const CLEAR_PASS: &str = "--jump MARK --set-mark 0/0x20000";
 
-/// Whether the rule asks for an ICMP type, and for the protocol of the other family.
+/// Reports whether the rule matches an ICMP type and the protocol of the other family.
 fn is_icmp_of_other_family(rule: &Value, family: Family) -> bool {
     let asks = ["icmp_type", "icmp_type_code", "not_icmp_type", "not_icmp_type_code"];
     let (model, _) = load::rule(rule, family);
@@ -49,7 +50,7 @@ fn bare_addresses(rule: &Value) -> impl Iterator<Item = &str> {
         .filter(|net| !net.contains('/'))
 }
 
-/// What stands behind the hash comment of each recorded line.
+/// Returns the part behind the hash comment of each recorded line.
 fn recorded_rests(chain: &Value) -> Vec<String> {
     let rest = |line: &String| line.split_once("\"cali:").unwrap().1[17..].trim_start().to_owned();
     load::strings(&chain["lines"]).iter().map(rest).collect()
@@ -64,7 +65,8 @@ fn rests(rules: &[Rule]) -> Vec<String> {
     rules.iter().map(rest).collect()
 }
 
-/// Why the chain of these rules differs, if it does; panics if there is no listed reason.
+/// Returns the listed reason for a difference of these rules' chain, if it differs; panics without
+/// one.
 #[track_caller]
 fn explain(what: &str, ours: &Chain, recorded: &Value, rules: &[Value], family: Family) -> Option<Divergence> {
     if equals(&Lines::new(Features::ALL).chain(ours), recorded) {
@@ -96,7 +98,7 @@ fn explain(what: &str, ours: &Chain, recorded: &Value, rules: &[Value], family: 
     }
     if rules.iter().any(|rule| is_icmp_of_other_family(rule, family)) {
         reason = Some(Divergence::IcmpOfOtherFamily);
-        // The lines of the other rules are all there, in order. The comment of the first line moves.
+        // All lines of the other rules are present, in order. The comment of the first line moves.
         let comment = |line: &str| line.starts_with("-m comment");
         let mut theirs = theirs.iter();
         for line in ours.iter().filter(|line| !comment(line)) {
@@ -109,10 +111,11 @@ fn explain(what: &str, ours: &Chain, recorded: &Value, rules: &[Value], family: 
     reason
 }
 
-/// What a rule becomes at the recorded place of a policy or profile.
+/// Renders a rule at the recorded place of a policy or profile.
 fn rendered_alone(case: &Value, rendered: &Value, mut config: RulesConfig, family: Family) -> Vec<Rule> {
     let index = load::number(&rendered["idx"]);
-    // Others before it give it its number. The one behind it keeps its return, which the end of a chain does not need.
+    // Rules before it give it its number. The one behind it keeps its return, which it would not
+    // need at the end of a chain.
     let other = || json!({"action": "deny"});
     let before = (0..index).map(|_| other());
     let rules: Value = before.chain([case["rule"].clone(), other()]).collect();

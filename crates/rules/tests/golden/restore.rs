@@ -1,4 +1,4 @@
-//! Whole tables: what is handed to `iptables-restore` for an empty kernel table.
+//! Whole tables: the input of `iptables-restore` for an empty kernel table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -84,7 +84,7 @@ fn desired(json: &Value, renderer: &Renderer, table: Table, family: Family, reco
 
 const IPVS_DISPATCH: [ChainName; 2] = [chain::SET_ENDPOINT_MARK, chain::FROM_ENDPOINT_MARK];
 
-/// What IPVS needs to tell the endpoints of the scenario apart.
+/// Returns the chains by which IPVS distinguishes the endpoints of the scenario.
 fn ipvs_dispatch(json: &Value, renderer: &Renderer) -> Vec<Chain> {
     let cali = load::interface(&json["endpoint_inputs"][3]["iface"]);
     let eth0 = load::interface(&json["hep_inputs"]["iface"]);
@@ -95,7 +95,7 @@ fn ipvs_dispatch(json: &Value, renderer: &Renderer) -> Vec<Chain> {
     chains
 }
 
-/// The input of `iptables-restore`, sorted: chains that some hook leads to, and the hooks.
+/// The input of `iptables-restore`, sorted: reachable chains, and the hooks.
 fn restore_lines(renderer: &Renderer, table: Table, chains: &[Chain]) -> Vec<String> {
     let mut lines_of = Lines::new(Features::ALL);
     let rendered: BTreeMap<ChainName, RenderedChain> =
@@ -118,7 +118,7 @@ fn restore_lines(renderer: &Renderer, table: Table, chains: &[Chain]) -> Vec<Str
     while let Some(name) = queue.pop() {
         if seen.insert(name) {
             let Some(chain) = rendered.get(&name) else {
-                // With IPVS, a scenario may lack the chains that tell endpoints apart.
+                // With IPVS, a scenario may lack the chains that distinguish endpoints.
                 assert!(IPVS_DISPATCH.contains(&name), "{table}: nobody defines {name}");
                 continue;
             };
@@ -149,7 +149,7 @@ fn whole_tables() {
                     if theirs.iter().any(|line| line.starts_with(&start)) {
                         wanted.extend(ipvs_dispatch(json, &renderer));
                     } else {
-                        // What nobody defines the original makes and deletes.
+                        // Felix creates and deletes chains that are not defined.
                         let made = IPVS_DISPATCH.map(|name| [format!(":{name} - -"), format!("--delete-chain {name}")]);
                         theirs.retain(|line| !made.as_flattened().contains(line));
                     }

@@ -31,7 +31,7 @@ fn workload(table: &mut Table, interface: &str, addresses: &[&str]) {
     table.update_chain(Layer::Filter, chain);
 }
 
-/// At the start and after another workload has come.
+/// At the start, and after another workload was added.
 #[test]
 fn replies_to_workloads_about_their_own_addresses_are_dropped_as_recorded() {
     let Some(json) = crate::nftables_json() else { return };
@@ -64,7 +64,7 @@ kernel_test! {
             "link add out type veth peer name out1".to_owned(),
             "link set out1 up".to_owned(),
             "link set out up".to_owned(),
-            // There is no route to the workload yet: its own address seems to be elsewhere.
+            // There is no route to the workload yet, so its own address seems to be elsewhere.
             "route add default dev out".to_owned(),
         ])
         .unwrap();
@@ -99,13 +99,13 @@ kernel_test! {
         let mut apply = || node.run(|| Nft::open().unwrap().apply(&mut table)).unwrap().unwrap().len();
         assert_eq!((apply(), apply()), (1, 0));
         ask("10.65.0.5");
-        // Others' addresses are answered for: the one that was asked about before is not among the replies.
+        // The node still answers for other addresses; the reply for the first address is dropped.
         ask("10.65.0.6");
         until(2);
         let listed = node.shell("nft list chain arp calico-arp filter-cali-arp-cali1").unwrap();
         assert!(listed.contains("arp saddr ip 10.65.0.5 counter packets 1 "), "{listed}");
         assert_eq!(replies(), 2);
-        // What is read is what was written, by whomever.
+        // After a restart, the table in the kernel is recognized as unchanged.
         let mut restarted = self::table();
         workload(&mut restarted, "cali1", &["10.65.0.5"]);
         assert_eq!(node.run(|| Nft::open().unwrap().apply(&mut restarted)).unwrap().unwrap(), []);

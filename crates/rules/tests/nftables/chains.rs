@@ -142,7 +142,7 @@ fn list_chains() {
     }
 }
 
-/// The original writes the addresses of an endpoint as a list without braces into one rule.
+/// Felix writes the addresses of an endpoint as a list without braces into one rule.
 #[test]
 fn dscp_has_one_rule_for_each_address() {
     let Some(json) = crate::nftables_json() else { return };
@@ -225,7 +225,7 @@ fn dispatch_chains_and_maps() {
     }
 }
 
-/// The chain that marks an interface's packets for IPVS; its own number is the first that is given.
+/// Returns the chain that marks an interface's packets for IPVS, with the first number.
 fn set_endpoint_mark(renderer: &Renderer, interface: InterfaceName) -> Option<Chain> {
     renderer.config().ipvs.as_ref()?;
     let mark = EndpointMarks::new(&renderer.config().marks).assign(interface);

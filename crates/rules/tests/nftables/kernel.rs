@@ -1,4 +1,4 @@
-//! What we hand to the kernel is what `nft` makes of our text, for everything that was recorded.
+//! Messages to the kernel equal those that `nft` makes of Tortie's text, for all recorded rules.
 
 #![allow(clippy::disallowed_methods, reason = "asks the real nft, in private network namespaces")]
 
@@ -19,7 +19,7 @@ use tortie_testkit::golden::assert_count;
 
 use super::load::{self, list, text};
 
-/// All that was recorded of a family, as ours.
+/// Returns all recorded chains of a family, rendered by Tortie.
 fn chains(json: &serde_json::Value, family: Family) -> Vec<(Table, Chain)> {
     let mut chains: Vec<(Table, Chain)> = Vec::new();
     for (config, recorded) in json["config_chains"].as_object().unwrap() {
@@ -65,7 +65,8 @@ fn chains(json: &serde_json::Value, family: Family) -> Vec<(Table, Chain)> {
     chains
 }
 
-/// A transaction that makes these chains, under names of their own, and all that they refer to.
+/// Returns a transaction that creates these chains, under separate names, with all sets, maps and
+/// chains that they refer to.
 fn transaction(table: TableId, chains: &[(Table, Chain)]) -> Transaction {
     let mut transaction = Transaction::new(table);
     let mut sets: BTreeMap<SetName, SetKind> = BTreeMap::new();

@@ -1,15 +1,15 @@
-//! Everything that Felix rendered for nftables in the recorded data, rendered by us and compared byte for byte.
+//! Byte-for-byte comparison of Tortie's nftables output with Felix's recorded output.
 //!
-//! Where we differ on purpose, the test says where and how, and how often: a divergence that is not listed, or one that
-//! no longer happens, fails.
-#![allow(clippy::unwrap_used, reason = "a test may stop at what cannot be")]
+//! Each deliberate difference is listed in a test, with place, reason and count. A difference that
+//! is not listed, or a listed one that no longer occurs, fails the test.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod arp;
 mod chains;
 mod defects;
 mod kernel;
 #[path = "../golden/load.rs"]
-#[allow(dead_code, reason = "shared with what compares with recordings of iptables")]
+#[allow(dead_code, reason = "shared with the tests against recorded iptables output")]
 mod load;
 mod packets;
 mod pair;
@@ -30,16 +30,17 @@ fn nftables_json() -> Option<&'static Value> {
     JSON.as_ref()
 }
 
-/// Why a text differs from the recorded one on purpose. `D` and a number is the original's defect; its test on a kernel is `dN_…`
-/// in `defects`.
+/// Reason for a deliberate difference from the recorded text. `D` and a number is a defect of
+/// Felix; its test on a kernel is `dN_…` in `defects`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Divergence {
-    /// An ICMP type in the table of the other family: the original writes a rule for which nft refuses the whole
-    /// transaction; we write nothing, as no packet there can match.
+    /// An ICMP type in the table of the other family: Felix writes a rule for which nft refuses the
+    /// whole transaction. Tortie writes nothing, as no packet there can match.
     IcmpOfOtherFamily,
-    /// Three or more match blocks of alternatives: the original lets the second decide for the later ones.
+    /// Three or more match blocks of alternatives: in Felix, the second block decides for the later
+    /// ones.
     LaterMatchBlocks,
-    /// A profile with a pass rule: the original takes a pass mark that somebody has left for one of the profile's own.
+    /// A profile with a pass rule: Felix takes an earlier pass mark for one of the profile itself.
     EarlierPass,
     /// A network without prefix length, which the message allows and the model does not.
     BareAddress,
@@ -49,19 +50,19 @@ enum Divergence {
     NotDnat,
     /// D11: an IPv4 address for masqueraded packets in an IPv6 table.
     NatAddress,
-    /// A chain that nothing leads to, which sets no bits.
+    /// An unreferenced chain, which sets no bits.
     WithoutWireguard,
 }
 
 type Divergences = BTreeMap<Divergence, usize>;
 
-/// What a system renders for that cannot choose ports at random.
+/// Features of a system that cannot choose ports at random.
 const OLD_FEATURES: Features = Features { masquerade_fully_random: false, snat_fully_random: false };
 
 struct Rendered {
     name: LayeredName,
     rules: Vec<RenderedRule>,
-    /// How many deviations each of them lists.
+    /// Number of deviations that each of them lists.
     deviations: Vec<usize>,
 }
 
@@ -102,7 +103,7 @@ fn texts(rules: &[Rule], layer: Table, family: Family) -> Vec<String> {
     render(&chain, layer, family).texts()
 }
 
-/// Says the same as the recorded text, in words that nft takes and that mean it; and why.
+/// Returns the recorded text, with each defect corrected, and the defect.
 fn corrected(text: &str) -> (String, Option<Divergence>) {
     if text.contains("ct status != dnat") {
         return (text.replace("ct status != dnat", "ct status & dnat == 0"), Some(Divergence::NotDnat));
@@ -120,7 +121,7 @@ fn corrected(text: &str) -> (String, Option<Divergence>) {
     (text, Some(Divergence::IcmpCode))
 }
 
-/// Compares a chain, but for what is to be [`corrected`].
+/// Compares a chain with the recorded one, after it is [`corrected`].
 #[track_caller]
 fn assert_chain_for(what: &str, rendered: &Rendered, recorded: &Value, divergences: &mut Divergences) {
     if rendered.equals(recorded) {
@@ -142,7 +143,7 @@ fn assert_chain_for(what: &str, rendered: &Rendered, recorded: &Value, divergenc
     assert!(differ > 0, "{what}: same texts, but other comments or hashes: {recorded}");
 }
 
-/// Compares a set of chains, whatever their order.
+/// Compares chains in any order.
 #[track_caller]
 fn assert_chains(
     what: &str,

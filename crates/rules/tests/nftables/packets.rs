@@ -1,5 +1,5 @@
-//! What only some endpoints or nodes ask for, in tables of nftables and with packets: limits, untracked and pre-DNAT policy of host
-//! endpoints, marks for IPVS.
+//! nftables tables that only some endpoints or nodes need, tested with packets: limits, untracked
+//! and pre-DNAT policy of host endpoints, marks for IPVS.
 #![allow(clippy::disallowed_methods, reason = "sends packets, in private network namespaces")]
 
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -34,7 +34,7 @@ fn tier(table: &mut Table, renderer: &Renderer, layers: &[Layer], policy: &Value
     }]
 }
 
-/// What the host sends is led into the chain of the workload at the other end.
+/// Table that sends the host's packets to the chain of the workload at the other end.
 fn to_workload(qos: &QosControls) -> Table {
     let renderer = renderer(|_| ());
     let mut table = Table::new(TableConfig::new(V4), Features::ALL);
@@ -48,7 +48,7 @@ fn to_workload(qos: &QosControls) -> Table {
     table
 }
 
-/// How many of so many datagrams arrive.
+/// Sends `count` datagrams and returns the number that arrives.
 fn arrive(pair: &Pair, count: usize) -> usize {
     let receiver = pair.peer.run(|| UdpSocket::bind("0.0.0.0:7001")).unwrap().unwrap();
     receiver.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
@@ -155,7 +155,7 @@ kernel_test! {
             mark.value()
         );
         nft(&pair.host, &seen).unwrap();
-        // kube-proxy gives the node the addresses of services.
+        // kube-proxy assigns the addresses of services to the node.
         pair.host.ip([format!("addr add {SERVICE}/32 dev lo")]).unwrap();
         pair.peer.ip([format!("route add {SERVICE} via {}", HOST[0])]).unwrap();
         let sender = pair.peer.run(|| UdpSocket::bind((PEER[0], 0))).unwrap().unwrap();

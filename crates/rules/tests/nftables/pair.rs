@@ -1,4 +1,4 @@
-//! A host with a table of ours, and a peer at the other end of its only link.
+//! A host with Tortie's table, and a peer at the other end of its only link.
 #![allow(clippy::disallowed_methods, reason = "asks the real nft and sends packets, in private network namespaces")]
 
 use std::io::ErrorKind;
@@ -44,7 +44,7 @@ impl Pair {
     pub(crate) fn with_interface(interface: &str) -> Self {
         let (host, peer) = (Namespace::new().unwrap(), Namespace::new().unwrap());
         for namespace in [&host, &peer] {
-            // Nobody waits until addresses of the link are known to be nobody else's.
+            // Addresses of the link need not wait for duplicate address detection.
             namespace.sysctl(&[("ipv6/conf/default/accept_dad".to_owned(), "0")]).unwrap();
         }
         let peer_at = peer.path();
@@ -56,7 +56,7 @@ impl Pair {
         );
         host.ip([link, format!("link set {interface} up")]).unwrap();
         peer.ip(["link set eth1 up"]).unwrap();
-        // Nobody has to ask where the other is.
+        // Static neighbour entries make ARP and neighbour discovery unnecessary.
         let neighbours = |interface: &str, addresses: [&str; 2], mac: &str| {
             addresses.map(|to| format!("neigh add {to} lladdr {mac} dev {interface} nud permanent"))
         };
@@ -79,20 +79,21 @@ impl Pair {
         Self { host, peer }
     }
 
-    /// Brings the kernel to what is wanted of a table, without a problem.
+    /// Applies the desired state of a table, without problems.
     pub(crate) fn apply(&self, table: &mut Table) -> Vec<Transaction> {
         let made = apply(&self.host, table);
         assert_eq!((table.problems(), table.set_problems().count()), (Vec::new(), 0));
         made
     }
 
-    /// What the peer receives of a datagram that the host sends to `to`, by the sender's address; `None` if nothing comes.
+    /// Sends a datagram from the host to `to`, and returns the sender's address that the peer
+    /// receives; `None` if nothing arrives.
     pub(crate) fn send(&self, from: &str, to: &str) -> Option<SocketAddr> {
         let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());
         let any = if to.is_ipv4() { "0.0.0.0:7000" } else { "[::]:7000" };
         let receiver = self.peer.run(|| bound(any)).unwrap();
         receiver.set_read_timeout(Some(PATIENCE)).unwrap();
-        // A rule may refuse it at once.
+        // A rule may reject it at once.
         let sender = self.host.run(|| UdpSocket::bind((from, 0))).unwrap().unwrap();
         let _ = sender.send_to(b"x", (to, 7000));
         receiver.recv_from(&mut [0; 8]).ok().map(|(_, from)| from)
@@ -117,13 +118,14 @@ impl Pair {
             .unwrap();
     }
 
-    /// How many packets the rules of a chain that have this in their text have counted.
+    /// Number of packets that the rules of a chain with this text have counted.
     pub(crate) fn packets(&self, table: &str, chain: &str, text: &str) -> u64 {
         packets(&self.host, table, chain, text)
     }
 }
 
-/// A socket of an earlier call may live on for a moment in a program that another test is about to start.
+/// Returns a socket. A socket of an earlier call may stay open for a moment in a process that
+/// another test is starting.
 fn bound(address: &str) -> UdpSocket {
     let give_up = Instant::now() + Duration::from_secs(10);
     loop {
@@ -151,7 +153,7 @@ pub(crate) fn packets(namespace: &Namespace, table: &str, chain: &str, text: &st
     counted.iter().sum()
 }
 
-/// What `nft` says to these lines: `Err` with its words if it refuses them.
+/// Runs `nft` with these lines; `Err` has its message if it refuses them.
 pub(crate) fn nft(namespace: &Namespace, lines: &str) -> Result<(), String> {
     namespace.output(Command::new("nft").args(["-f", "-"]), lines).map(drop).map_err(|error| error.to_string())
 }
@@ -177,7 +179,8 @@ pub(crate) fn update(table: &mut Table, layer: Layer, chains: impl IntoIterator<
     chains.into_iter().for_each(|chain| table.update_chain(layer, chain));
 }
 
-/// All that does not depend on policies and endpoints, and empty chains where other managers would have theirs.
+/// Returns the chains that do not depend on policies and endpoints, with empty chains in place of
+/// those of other managers.
 pub(crate) fn table(renderer: &Renderer, id: TableId) -> Table {
     let mut table = Table::new(TableConfig::new(id), Features::ALL);
     for hook in renderer.hooks() {
@@ -212,8 +215,8 @@ pub(crate) fn table(renderer: &Renderer, id: TableId) -> Table {
     table
 }
 
-/// A host endpoint that governs what the host sends by this interface: a policy with these rules, behind it nothing but denial;
-/// or no host endpoint at all.
+/// A host endpoint for the packets that the host sends by this interface, with a policy of these
+/// rules and default deny behind it; or no host endpoint.
 pub(crate) fn host(table: &mut Table, renderer: &Renderer, endpoint: Option<(&str, Value)>) {
     let family = table.config().id.family;
     let interface = endpoint.as_ref().map(|(name, _)| (*name).parse().unwrap());
@@ -250,7 +253,7 @@ pub(crate) fn host(table: &mut Table, renderer: &Renderer, endpoint: Option<(&st
     );
 }
 
-/// Sends what goes to the service's address to the peer, as kube-proxy does, before our chains are asked.
+/// Translates the service's address to the peer's, as kube-proxy does, ahead of Tortie's chains.
 pub(crate) fn translate(pair: &Pair) {
     let lines = format!(
         "add table ip kube-proxy

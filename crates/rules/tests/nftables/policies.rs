@@ -14,7 +14,7 @@ use super::{Divergence, Divergences, corrected, render};
 const CLEAR_SCRATCH1: &str = "counter meta mark set mark & 0xffefffff";
 const CLEAR_PASS: &str = "counter meta mark set mark & 0xfffdffff";
 
-/// Whether the rule asks for an ICMP type, and for the protocol of the other family.
+/// Reports whether the rule matches an ICMP type and the protocol of the other family.
 fn is_icmp_of_other_family(rule: &Value, family: Family) -> bool {
     let asks = ["icmp_type", "icmp_type_code", "not_icmp_type", "not_icmp_type_code"];
     let (model, _) = load::rule(rule, family);
@@ -33,7 +33,8 @@ fn bare_addresses(rule: &Value) -> impl Iterator<Item = &str> {
         .filter(|net| !net.contains('/'))
 }
 
-/// Why the chain of these rules differs, if it does; panics if there is no listed reason.
+/// Returns the listed reason for a difference of these rules' chain, if it differs; panics without
+/// one.
 #[track_caller]
 fn explain(
     what: &str,
@@ -76,7 +77,8 @@ fn explain(
         reason = Some(Divergence::BareAddress);
     }
     if rules.iter().any(|rule| is_icmp_of_other_family(rule, family)) {
-        // The other rules are all there, in order. A chain of no rules has one that only says whose it is.
+        // All other rules are present, in order. A chain without rules has one that only names its
+        // owner.
         let mut theirs = theirs.iter();
         for rule in ours.iter().filter(|rule| *rule != "continue") {
             assert!(theirs.any(|their| their == rule), "{what}: {rule}");
@@ -88,10 +90,11 @@ fn explain(
     reason
 }
 
-/// What a rule becomes at the recorded place of a policy or profile.
+/// Renders a rule at the recorded place of a policy or profile.
 fn rendered_alone(case: &Value, rendered: &Value, mut config: RulesConfig, family: Family) -> Vec<Rule> {
     let index = load::number(&rendered["idx"]);
-    // Others before it give it its number. The one behind it keeps its return, which the end of a chain does not need.
+    // Rules before it give it its number. The one behind it keeps its return, which it would not
+    // need at the end of a chain.
     let other = || json!({"action": "deny"});
     let before = (0..index).map(|_| other());
     let rules: Value = before.chain([case["rule"].clone(), other()]).collect();
@@ -131,7 +134,7 @@ fn every_single_rule() {
             let recorded = &rendered["chain"];
             let ours = rendered_alone(case, rendered, config, family);
             let Some(name) = recorded["name"].as_str() else {
-                // Something that the original crashes upon; it is only to be rendered.
+                // Felix crashes on this rule; the test only renders it.
                 assert!(rendered.get("peer_panic").is_some() && !ours.is_empty(), "{rendered}");
                 panics += 1;
                 continue;

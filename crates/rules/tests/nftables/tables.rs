@@ -1,4 +1,4 @@
-//! Whole tables: what is in them, and how many lines it takes to make and to change them.
+//! Whole tables: their contents, and the number of lines that create and change them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl<'a> Scenario<'a> {
         scenario
     }
 
-    /// Where connections are offloaded, between the interfaces that are up.
+    /// Lets the flow table offload connections between the interfaces that are up, if configured.
     fn offload(&mut self, workloads: &[&str]) {
         if self.renderer.config().packet_filter.offloads_flows() {
             let devices = workloads.iter().chain(&["eth0"]).map(|name| name.parse().unwrap());
@@ -204,7 +204,7 @@ impl<'a> Scenario<'a> {
         }
     }
 
-    /// Brings the kernel to what is wanted; returns how many lines that took.
+    /// Applies the desired state; returns the number of written lines.
     fn apply(&mut self) -> usize {
         let before = self.kernel.transactions.len();
         self.kernel.apply(&mut self.table, &mut self.now).unwrap();
@@ -212,7 +212,7 @@ impl<'a> Scenario<'a> {
         self.kernel.transactions[before..].iter().map(tortie_nftables::Transaction::line_count).sum()
     }
 
-    /// What the recorded step asks for; `None` if it is about something else than what is described.
+    /// Applies the recorded step to the desired state; `None` if the scenario does not cover it.
     fn step(&mut self, step: &Value) -> Option<()> {
         let np = |name: &str| PolicyId::new(PolicyKind::NetworkPolicy, "ns1", name);
         let new_policy = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "new-pol");
@@ -253,7 +253,7 @@ impl<'a> Scenario<'a> {
     }
 }
 
-/// A line without what the original's defects have an influence on: comments behind them in their chain.
+/// Returns a line without the parts that Felix's defects affect, and without the comment behind it.
 fn comparable(line: &str) -> String {
     let line = line.split(" comment \"").next().unwrap();
     corrected(line).0
@@ -279,7 +279,7 @@ fn tables_hold_what_is_recorded_and_change_in_no_more_lines() {
                     whole = theirs;
                 }
                 if step["step"] == "table_deleted" && theirs < whole / 2 {
-                    // D5: what is recorded leaves sets empty.
+                    // D5: the recorded tables leave sets empty.
                     half_made += 1;
                     continue;
                 }
@@ -293,7 +293,7 @@ fn tables_hold_what_is_recorded_and_change_in_no_more_lines() {
                     ours.sort_unstable();
                     theirs.sort_unstable();
                     if scenario.renderer.config().nat.address.is_some() && family == Family::V6 {
-                        // An IPv4 address in an IPv6 table: told in another test.
+                        // An IPv4 address in an IPv6 table: covered by another test.
                         let is_other = |line: &String| line.contains("nat-cali-nat-outgoing");
                         ours.retain(|line| !is_other(line));
                         theirs.retain(|line| !is_other(line));

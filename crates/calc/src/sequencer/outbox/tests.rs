@@ -30,7 +30,7 @@ fn changes_between_flushes_coalesce() {
 }
 
 proptest! {
-    /// Whoever replays the messages has what was asked for, and is never told to remove what it does not have.
+    /// A replay of the messages gives the desired state, and no message removes a missing object.
     #[test]
     fn replay_gives_the_desired_state(steps in prop::collection::vec((0u8..6, 0u8..5, any::<bool>()), 0..80)) {
         let mut outbox = Outbox::default();

@@ -23,7 +23,7 @@ impl Sets for Known {
     }
 }
 
-/// Six rules; each asks for one set or two, and one for a network as well.
+/// Six rules; each matches one or two sets, and one of them a network as well.
 fn hosts(sets: &Known) -> Hosts {
     let rules = (0..6).map(|number| Rule::new(Action::Drop).comment(format!("rule {number}"))).collect();
     let wanted = (0..6_u16).map(|number| AddressUnion {
@@ -51,7 +51,7 @@ fn more_members_of_rules_than_the_bound_are_not_kept() {
     assert!(!hosts.is_used());
     assert!(hosts.hosts.is_empty() && hosts.classes.is_empty() && hosts.sets().next().is_none());
     assert_eq!(hosts.edit(set_name(0), &[member(5000)], &[member(0)]), HostChanges::default());
-    // A map in use is given up with the member that exceeds the bound, and the chain is laid out again.
+    // The member that exceeds the bound drops a map in use, and the chain is laid out again.
     let rules: Vec<Rule> = (0..60).map(|_| Rule::new(Action::Drop)).collect();
     let wanted = vec![AddressUnion { nets: BTreeSet::new(), sets: [set_name(0)].into() }; rules.len()];
     let mut hosts = Hosts::new(rules, &wanted, true, &sets, usize::MAX).0;
@@ -64,8 +64,8 @@ fn more_members_of_rules_than_the_bound_are_not_kept() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// However members come and go, what addresses lead to is what it would be if it was made from the last ones, and holds
-    /// exactly the rules that hold the address.
+    /// After any history of members, the map and its chains equal those built from the current
+    /// members, and an address leads exactly to the rules that have it.
     #[test]
     fn only_what_members_say_counts(history in prop::collection::vec((0..SETS, members(), any::<bool>()), 1..40)) {
         let mut sets = Known::default();

@@ -1,4 +1,4 @@
-//! An endpoint's chain must ask tiers, policies and profiles in order, whatever groups they are in.
+//! An endpoint's chain must evaluate tiers, policies and profiles in order, for any grouping.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use tortie_model::{
 use crate::names::{policy_chain, profile_chain};
 use crate::{Marks, PolicyGroup, Renderer, RulesConfig, TierGroups};
 
-/// What a policy, a profile or a whole endpoint says of the packet.
+/// Verdict of a policy, a profile or a whole endpoint on the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Accept,
@@ -44,7 +44,7 @@ fn tier() -> impl Strategy<Value = TierInput> {
         .prop_map(|(default_action, policies)| TierInput { default_action, policies })
 }
 
-/// Chains that give the verdicts, and the tiers that ask for them.
+/// Chains that give the verdicts, and the tiers that refer to them.
 struct Scene {
     renderer: Renderer,
     chains: BTreeMap<ChainName, Chain>,
@@ -105,7 +105,7 @@ impl Scene {
     /// The verdict of an endpoint's chain on the first packet of a connection.
     fn walk(&self, chain: &Chain) -> Verdict {
         let marks = &self.renderer.config().marks;
-        // Whatever was left over from other tables.
+        // Any marks that other tables have left set.
         let mut mark = marks.policy().get();
         if self.pass_through(chain, &mut mark) {
             return Verdict::Deny;
@@ -146,7 +146,7 @@ impl Scene {
     }
 }
 
-/// What tiers say; `ends` is whether a tier's end decides.
+/// Returns the verdict of tiers; `ends` is whether a tier's end decides.
 fn meaning_of_tiers(tiers: &[TierInput], ends: bool) -> Verdict {
     'tiers: for tier in tiers {
         let mut enforced = tier.policies.iter().filter(|(_, staged, _)| !staged).peekable();

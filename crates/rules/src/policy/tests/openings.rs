@@ -1,4 +1,4 @@
-//! Leaving openings out never lets more through.
+//! Leaving out openings never allows more.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use proptest::collection::btree_set;
 
 use super::*;
 
-/// Whether no packet gets further by one verdict than by the other.
+/// Reports whether one verdict allows no more than the other.
 fn is_no_further(verdict: Verdict, than: Verdict) -> bool {
     match verdict {
         Verdict::Accept => than == Verdict::Accept,

@@ -1,4 +1,4 @@
-//! Takes a packet through one policy chain.
+//! Evaluates one policy chain for a packet.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ pub(super) struct Packet {
     pub(super) source_port: u16,
     pub(super) destination_port: u16,
     pub(super) icmp_type: u8,
-    /// What the scratch bits of the mark happen to be.
+    /// Initial values of the scratch bits.
     pub(super) noise: u32,
 }
 
@@ -87,7 +87,7 @@ fn passes(question: &Match, mark: u32, packet: &Packet) -> bool {
             is_in(id_of(set), address(*side), with_port) != *negated
         }
         Match::Ports { side, ports, negated } => {
-            // The kernel takes the rule only for these protocols, so others never get here.
+            // The kernel accepts the rule only for these protocols, so no others occur.
             assert!(matches!(packet.protocol, 6 | 17), "a port match without its protocol");
             ports.contains(port(*side)) != *negated
         }

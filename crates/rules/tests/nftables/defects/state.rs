@@ -1,4 +1,4 @@
-//! What is in the kernel, and when it is written.
+//! Contents of the kernel's table, and the time at which they are written.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, UdpSocket};
@@ -32,7 +32,7 @@ fn input(rules: Vec<Rule>) -> Table {
     table
 }
 
-/// Lets in whatever a set does not contain.
+/// Accepts packets from all sources outside a set.
 fn all_but_strangers() -> Table {
     let stranger = |matches: Matches| matches.not_ip_set(Side::Source, set_name(Family::V4, SET));
     let mut table = input(vec![Rule::when(stranger(Matches::new()), Action::Accept), Rule::new(Action::Drop)]);
@@ -48,9 +48,10 @@ fn listed(namespace: &Namespace) -> Vec<String> {
 }
 
 kernel_test! {
-    /// When the original has to make its table anew, sets come without their members, which follow with the next change of a set or
-    /// the next refresh: until then `saddr != @set` is true of everybody. Here members, rules and table are one transaction. What
-    /// passes is at most a packet that the kernel has between the chains of the old table and those of the new one at that moment.
+    /// When Felix has to recreate its table, it creates the sets without members. Members follow
+    /// with the next change of a set or the next refresh; until then, `saddr != @set` matches every
+    /// source. Tortie writes members, rules and table in one transaction. At most a packet that is
+    /// between the chains of the old and the new table at that moment passes.
     fn d5_a_table_that_is_made_anew_has_members_at_once() {
         const TIMES: usize = 20;
         let pair = Pair::new();
@@ -71,7 +72,7 @@ kernel_test! {
             });
             let mut at_the_moment = 0;
             for _ in 0..TIMES {
-                // A set of another type, which cannot be changed: everything is made anew.
+                // The type of a set cannot be changed: the whole table is created again.
                 let lines = "flush chain ip calico filter-INPUT
                              flush chain ip calico filter-cali-x
                              delete set ip calico cali40s-strangers
@@ -94,7 +95,7 @@ kernel_test! {
             stop.store(true, Ordering::Relaxed);
             assert!(at_the_moment <= TIMES, "{at_the_moment} of {sent:?}");
         });
-        // The same after somebody deleted it.
+        // The same after another process deleted it.
         nft(&pair.host, "delete table ip calico").unwrap();
         table.invalidate();
         let made = pair.apply(&mut table);
@@ -103,7 +104,8 @@ kernel_test! {
         assert_eq!(listed(&pair.host), before);
     }
 
-    /// On a node without workloads, the original forgets that it has made its two maps, and makes them with each apply.
+    /// On a node without workloads, Felix does not remember that it created its two maps, and
+    /// creates them in each apply.
     fn d6_maps_without_members_are_made_once() {
         let pair = Pair::new();
         let mut table = table(&renderer(|_| ()), V4);
@@ -120,8 +122,8 @@ kernel_test! {
         assert_eq!(pair.apply(&mut table), []);
     }
 
-    /// The original never writes a change of comments alone, since its hashes are without them, and has no chain in nftables that
-    /// nothing leads to, though `AssumeNeededOnEveryNode` asks for it.
+    /// Felix never writes a change of comments alone, since its hashes do not cover comments. In
+    /// nftables mode it has no unreferenced chains, though `AssumeNeededOnEveryNode` requires them.
     fn d13_comments_are_kept_true_and_chains_are_programmed_in_advance() {
         let pair = Pair::new();
         let rule = |comment: &str| Rule::new(Action::Return).comment(comment.to_owned());
@@ -138,7 +140,7 @@ kernel_test! {
             assert!(listed(&pair.host).iter().any(|line| line.ends_with(&format!("; {comment}\""))));
             assert_eq!(pair.apply(&mut table), []);
         }
-        // Somebody else may have changed one.
+        // Another process may have changed one.
         let before = listed(&pair.host);
         let handles = pair.host.shell("nft -a list chain ip calico filter-cali-x").unwrap();
         let rule = handles.lines().find(|line| line.contains("newest")).unwrap().trim();
@@ -157,8 +159,9 @@ kernel_test! {
         assert!(shown.contains("filter-cali-pi-ahead") && !shown.contains("filter-cali-pi-unused"), "{shown}");
     }
 
-    /// The original reads comments, not rules, and no types of sets: a rule that somebody has changed under its comment stays, and
-    /// a set of another type, as another version may have left it, is refused its members until Felix ends. Here both are put right.
+    /// Felix reads comments, not rules, and no types of sets. A rule that another process changed
+    /// under its comment stays. A set of another type, as from another version, refuses its members
+    /// until Felix exits. Tortie repairs both.
     fn d14_rules_and_types_are_read_and_not_only_names() {
         let pair = Pair::new();
         let mut table = all_but_strangers();
@@ -187,8 +190,9 @@ kernel_test! {
         assert!(receiver.recv(&mut [0; 8]).is_err());
     }
 
-    /// Networks that overlap are refused by a set of intervals, whereupon the original ends, unless its calculation has taken them
-    /// out. Here any members will do, in any order of changes: the kernel is given what no other contains.
+    /// An interval set refuses overlapping networks, whereupon Felix exits, unless its calculation
+    /// removed the overlap. Tortie accepts any members, in any order of changes: it writes only
+    /// networks that no other member contains.
     fn d15_networks_may_contain_each_other() {
         let namespace = Namespace::new().unwrap();
         let lines = "add table ip t\nadd set ip t s { type ipv4_addr ; flags interval ; }\n";

@@ -1,4 +1,4 @@
-//! Rules whose words `nft` refuses, or which mean something else.
+//! Rules that `nft` refuses in Felix's text, or that have another meaning there.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -32,9 +32,10 @@ fn output(rules: Vec<Rule>) -> Table {
 }
 
 kernel_test! {
-    /// `filter` OUTPUT is to leave translated connections to `mangle` POSTROUTING, which knows by which interface they leave. The
-    /// original asks with `ct status != dnat`, which compares the whole word of bits: it is true of translated packets as well, so
-    /// that policy of host endpoints is applied to them twice. Here the bit is asked for.
+    /// `filter` OUTPUT must leave translated connections to `mangle` POSTROUTING, where their
+    /// outgoing interface is known. Felix matches `ct status != dnat`, which compares all bits.
+    /// That is true of translated packets as well, so policy of host endpoints applies to them
+    /// twice. Tortie matches the bit.
     fn d1_policy_of_host_endpoints_meets_translated_packets_once() {
         let pair = Pair::new();
         pair::translate(&pair);
@@ -54,9 +55,10 @@ kernel_test! {
         assert_eq!(pair.packets("ip theirs", "output", "status"), 2, "the original's words are true of both");
     }
 
-    /// A policy that names type and code of ICMP: the original writes `icmp type 8 code 0`, which `nft` refuses together with
-    /// everything else, whereupon it ends, again and again. Written in two, its negation would ask for another type and another
-    /// code, not for another pair. Here both bytes are compared at once.
+    /// For a policy with an ICMP type and code, Felix writes `icmp type 8 code 0`. `nft` refuses
+    /// that together with everything else, whereupon Felix exits, again and again. As two matches,
+    /// the negation would exclude the type and the code instead of the pair. Tortie compares both
+    /// bytes at once.
     fn d2_type_and_code_of_icmp_are_one_match() {
         let pair = Pair::new();
         let theirs = |rule: &str| nft(&pair.host, &format!("add table ip t\nadd chain ip t c\nadd rule ip t c {rule}"));
@@ -93,8 +95,9 @@ kernel_test! {
         assert_eq!((counted("icmpv6 code 0 "), counted("icmpv6 code 1 ")), (1, 2));
     }
 
-    /// With `NftablesFilterDenyAction=REJECT`, the original puts `reject` into the chain of a host endpoint in `mangle`, to which
-    /// POSTROUTING leads, where the kernel refuses it. Here such a rule drops, and what `filter` denies is rejected.
+    /// With `NftablesFilterDenyAction=REJECT`, Felix writes `reject` into the chain of a host
+    /// endpoint in `mangle`, which POSTROUTING jumps to. The kernel refuses it there. In Tortie,
+    /// such a rule drops, and packets that `filter` denies are rejected.
     fn d3_rules_behind_postrouting_do_not_reject() {
         let pair = Pair::new();
         let theirs = "add table ip t
@@ -120,8 +123,8 @@ kernel_test! {
         assert!(pair.packets("ip calico", "mangle-cali-th-eth0", "drop") > 0);
     }
 
-    /// The original writes the addresses of an endpoint with a DSCP value as `ip saddr A,B`, which `nft` refuses. Here each has a
-    /// rule.
+    /// Felix writes the addresses of an endpoint with a DSCP value as `ip saddr A,B`, which `nft`
+    /// refuses. Tortie writes a rule for each.
     fn d4_each_address_of_an_endpoint_gets_its_dscp_value() {
         let pair = Pair::new();
         let theirs = "add table ip t\nadd chain ip t c\nadd rule ip t c ip saddr 10.65.0.1,10.65.0.2 counter ip dscp set 20";
@@ -144,8 +147,8 @@ kernel_test! {
         assert_eq!((seen("dscp 0x14"), seen("dscp 0x00")), (2, 1));
     }
 
-    /// `IptablesNATOutgoingInterfaceFilter` ends with `+` where it stands for several interfaces. The original hands it to `nft`,
-    /// to which it is a syntax error. Here it is `*`.
+    /// `IptablesNATOutgoingInterfaceFilter` ends with `+` where it stands for several interfaces.
+    /// Felix passes it to `nft` unchanged, which is a syntax error. Tortie writes `*`.
     fn d7_masquerading_is_limited_to_interfaces_that_begin_so() {
         let pair = Pair::new();
         let theirs = "add table ip t\nadd chain ip t c\nadd rule ip t c oifname eth+ counter accept";
@@ -162,8 +165,9 @@ kernel_test! {
         }
     }
 
-    /// The original ends when a rule has protocol 0, or ports with a protocol that has none. Here such a rule is a problem with a
-    /// name; what it would allow is not allowed, what it would deny closes its chain, and all else is in force.
+    /// Felix exits if a rule has protocol 0, or ports with a protocol that has none. Tortie reports
+    /// such a rule as a problem. If it allows, it is left out; if it denies, it denies all packets
+    /// that its other conditions match. All other rules are in force.
     fn d8_rules_without_words_close_their_chain_only() {
         let pair = Pair::new();
         let renderer = renderer(|_| ());
@@ -173,7 +177,7 @@ kernel_test! {
             json!({"dst_ports": ports}),
             json!({"protocol": {"number": 47}, "dst_ports": ports}),
         ] {
-            // What is sent is not of protocol 47, whose packets alone are closed then.
+            // A deny rule for protocol 47 closes only that protocol, and the sent packets are UDP.
             for (action, is_open) in [("allow", true), ("deny", bad["protocol"]["number"] == 47)] {
                 let mut rule = bad.clone();
                 rule["action"] = json!(action);
@@ -190,8 +194,9 @@ kernel_test! {
         }
     }
 
-    /// The original allows names of chains 256 bytes, without what it puts in front of them, where the kernel takes 255 of both:
-    /// policies with long names are refused, or end it. Here what is too long is shortened by a hash.
+    /// Felix allows 256 bytes for names of chains, without its prefix; the kernel takes 255 bytes
+    /// with the prefix. Policies with long names are refused, or make Felix exit. Tortie shortens
+    /// longer names by a hash.
     fn d9_chains_of_policies_with_long_names_are_taken() {
         let namespace = Namespace::new().unwrap();
         let refusal = nft(&namespace, &format!("add table ip t\nadd chain ip t {}", "x".repeat(MAX_NAME_LEN + 1)));
@@ -223,8 +228,9 @@ kernel_test! {
         assert_eq!(names, chains, "each has one of its own");
     }
 
-    /// Names of interfaces that begin with a digit, or have a sign in them, are syntax errors where `nft` reads them without
-    /// quotes, as the original writes them: in rules and in maps. Here they are quoted in what is shown, and bytes in what the kernel is told.
+    /// Interface names that begin with a digit, or contain a special character, are syntax errors
+    /// if `nft` reads them without quotes, as Felix writes them in rules and maps. Tortie quotes
+    /// them in text, and sends them to the kernel as bytes.
     fn d10_interfaces_may_be_called_what_the_kernel_allows() {
         for interface in ["0eth", "7", "eth0@lan", "eth0.100", "a+b"] {
             let pair = Pair::with_interface(interface);
@@ -240,10 +246,10 @@ kernel_test! {
             let made = pair.apply(&mut table);
             assert_eq!(pair.send(HOST[0], PEER[0]), None, "{interface}");
             if interface.contains(['@', '+']) {
-                // Nor are names of chains, which contain it, anything that `nft` reads.
+                // Names of chains contain it, and `nft` cannot read these either.
                 continue;
             }
-            // What is shown is what `nft` reads as the same.
+            // `nft` reads the printed text as the same table.
             let by_nft = Namespace::new().unwrap();
             nft(&by_nft, &made[0].to_string()).unwrap();
             let listed = |namespace: &Namespace| {
@@ -256,8 +262,8 @@ kernel_test! {
         }
     }
 
-    /// The original writes an IPv4 `NATOutgoingAddress` into the table of IPv6 as well, which `nft` refuses. Here packets of the
-    /// other family get the address of the interface.
+    /// Felix writes an IPv4 `NATOutgoingAddress` into the IPv6 table as well, which `nft` refuses.
+    /// In Tortie, packets of the other family get the address of the interface.
     fn d11_an_address_for_leaving_packets_is_used_in_its_own_family() {
         let pair = Pair::new();
         let theirs = "add table ip6 t
