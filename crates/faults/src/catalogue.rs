@@ -1,4 +1,4 @@
-//! The faults, a module for each family.
+//! Fault catalogue, with a module for each family.
 
 mod ebpf;
 mod endpoints;
@@ -18,7 +18,7 @@ mod tables;
 
 use super::Fault;
 
-/// All faults, in the order in which they are run.
+/// Returns all faults in the order in which they run.
 pub(super) fn all() -> impl Iterator<Item = &'static Fault> {
     let families = [
         self_check::FAULTS,

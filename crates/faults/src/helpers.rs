@@ -1,4 +1,4 @@
-//! The programs that an agent runs, each of which can be told to misbehave.
+//! Programs that an agent runs, each with injectable faults.
 
 use std::{
     fs, io,
@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What the agent may run.
+/// Programs that the agent may run.
 const NAMES: [&str; 18] = [
     "iptables",
     "ip6tables",
@@ -28,25 +28,26 @@ const NAMES: [&str; 18] = [
     "conntrack",
 ];
 
-/// What it may run on a node that has neither iptables nor IP sets.
+/// Programs on a node without iptables and IP sets.
 const NAMES_WITHOUT_PACKET_FILTERS: [&str; 1] = ["conntrack"];
 
-/// Where the real programs are.
+/// Search path of the real programs.
 pub(super) const REAL_PATH: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
 
-/// A folder with a wrapper for each program. A wrapper runs the shell text that lies under its name in another folder, if
-/// there is one, and then becomes the real program. The text finds the program in `$real`, its name in `$name`, and a
-/// folder for notes in `$notes`.
+/// A folder with a wrapper for each program. If a file of the program's name exists in another
+/// folder, the wrapper runs it as shell text first; then it executes the real program. The text has
+/// the program's path in `$real`, its name in `$name`, and a folder for notes in `$notes`.
 #[derive(Debug)]
 pub(super) struct Helpers {
     programs: PathBuf,
-    /// Of [`NAMES`], those that there are.
+    /// The installed programs: [`NAMES`] or [`NAMES_WITHOUT_PACKET_FILTERS`].
     names: &'static [&'static str],
     faults: PathBuf,
 }
 
 impl Helpers {
-    /// Those of iptables and IP sets are not among them if there are no packet filters.
+    /// Creates the wrappers; without packet filters, only for programs other than iptables and
+    /// ipset.
     pub(super) fn create(folder: &Path, has_packet_filters: bool) -> io::Result<Self> {
         let names: &[_] = if has_packet_filters { &NAMES } else { &NAMES_WITHOUT_PACKET_FILTERS };
         let helpers = Self { programs: folder.join("programs"), names, faults: folder.join("faults") };
@@ -67,12 +68,12 @@ impl Helpers {
         Ok(helpers)
     }
 
-    /// The only folder in which the agent finds programs.
+    /// Returns the only folder in which the agent finds programs.
     pub(super) fn path(&self) -> &Path {
         &self.programs
     }
 
-    /// From now on a program runs this shell text first. Programs that run already are not concerned.
+    /// Makes a program run this shell text first from now on. Running processes are not affected.
     pub(super) fn fault(&self, program: &str, text: &str) -> io::Result<()> {
         debug_assert!(NAMES.contains(&program), "{program} is not among the helper programs");
         let new = self.faults.join("notes/new");
@@ -80,7 +81,7 @@ impl Helpers {
         fs::rename(new, self.faults.join(program))
     }
 
-    /// The program works again.
+    /// Removes the fault of a program.
     pub(super) fn mend(&self, program: &str) -> io::Result<()> {
         match fs::remove_file(self.faults.join(program)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -88,7 +89,7 @@ impl Helpers {
         }
     }
 
-    /// All programs work again, and are there.
+    /// Removes all faults, and installs all programs.
     pub(super) fn mend_all(&self) -> io::Result<()> {
         self.names.iter().try_for_each(|name| {
             self.mend(name)?;
@@ -96,12 +97,12 @@ impl Helpers {
         })
     }
 
-    /// The program is not installed any more.
+    /// Uninstalls a program.
     pub(super) fn uninstall(&self, program: &str) -> io::Result<()> {
         fs::remove_file(self.programs.join(program))
     }
 
-    /// The program is installed again.
+    /// Installs a program again.
     pub(super) fn install(&self, program: &str) -> io::Result<()> {
         match symlink("../wrapper", self.programs.join(program)) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -109,12 +110,12 @@ impl Helpers {
         }
     }
 
-    /// What a fault has written to its notes under this name; empty if nothing.
+    /// Returns the notes that a fault has written under this name; empty if there are none.
     pub(super) fn notes(&self, name: &str) -> String {
         fs::read_to_string(self.faults.join("notes").join(name)).unwrap_or_default()
     }
 
-    /// Forgets the notes of this name.
+    /// Deletes the notes of this name.
     pub(super) fn clear_notes(&self, name: &str) {
         let _ = fs::remove_file(self.faults.join("notes").join(name));
     }

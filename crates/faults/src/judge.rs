@@ -1,37 +1,37 @@
-//! Compares what came through with what policy said at that time. Pure: no clock, no sockets.
+//! Comparison of the packets' outcomes with policy at the time. Pure: no clock, no sockets.
 
 use std::time::Duration;
 
-/// What policy says about a channel.
+/// Expected verdict of a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expect {
-    /// Packets come through.
+    /// Packets arrive.
     Allowed,
-    /// Packets do not come through.
+    /// Packets do not arrive.
     Denied,
-    /// An edit has been written and is not yet confirmed: either is right.
+    /// An edit has been written and not yet confirmed: both outcomes are correct.
     Either,
 }
 
-/// One packet, or one attempt to connect. Times count from the start of the prober.
+/// A packet, or an attempt to connect. Times count from the start of the prober.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Probe {
-    /// When it was handed to the kernel.
+    /// Time at which the kernel received it from the sender.
     pub(super) sent: Duration,
-    /// When the other side had it.
+    /// Time of its arrival.
     pub(super) arrived: Option<Duration>,
 }
 
-/// How an outcome contradicts policy.
+/// Contradiction between an outcome and policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Wrong {
-    /// It came through though policy denies it.
+    /// It arrived although policy denies it.
     Allowed,
-    /// It did not come through though policy allows it.
+    /// It did not arrive although policy allows it.
     Denied,
 }
 
-/// A time in which one kind of wrong outcome is the announced effect of a fault.
+/// Period in which one sort of wrong outcomes is the announced effect of a fault.
 #[derive(Debug, Clone, Copy)]
 struct Excuse {
     wrong: Wrong,
@@ -39,31 +39,31 @@ struct Excuse {
     until: Duration,
 }
 
-/// What policy says about one channel over time.
+/// Expected verdicts of a channel over time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Timeline {
-    /// In order of time. Before the first, either outcome is right.
+    /// In order of time. Before the first, both outcomes are correct.
     changes: Vec<(Duration, Expect)>,
     excuses: Vec<Excuse>,
 }
 
 impl Timeline {
-    /// From `at` on, `expect` holds.
+    /// Sets the expected verdict from `at` on.
     pub(super) fn change(&mut self, at: Duration, expect: Expect) {
         self.changes.push((at, expect));
     }
 
-    /// From `from` to `until`, this kind of wrong outcome is the announced effect of a fault.
+    /// Announces this sort of wrong outcomes, from `from` to `until`, as the effect of a fault.
     pub(super) fn excuse(&mut self, wrong: Wrong, from: Duration, until: Duration) {
         self.excuses.push(Excuse { wrong, from, until });
     }
 
-    /// What holds now.
+    /// Returns the present expected verdict.
     pub(super) fn current(&self) -> Expect {
         self.changes.last().map_or(Expect::Either, |&(_, expect)| expect)
     }
 
-    /// Whether `expect`, and nothing else, holds at every moment from `from` to `until`.
+    /// Reports whether `expect` holds at every moment from `from` to `until`.
     fn holds(&self, expect: Expect, from: Duration, until: Duration) -> bool {
         let before = self.changes.iter().rposition(|&(at, _)| at <= from);
         before.is_some_and(|first| {
@@ -71,14 +71,14 @@ impl Timeline {
         })
     }
 
-    /// Whether an announced effect covers a moment in which the packet was on its way: a packet that was sent just
-    /// before a fault may meet it.
+    /// Reports whether an announced effect covers a moment at which the packet was under way: a
+    /// fault may affect a packet sent just before it.
     fn excused(&self, wrong: Wrong, probe: &Probe) -> bool {
         let decided = decided_by(probe);
         self.excuses.iter().any(|excuse| excuse.wrong == wrong && probe.sent <= excuse.until && excuse.from <= decided)
     }
 
-    /// `None` if policy changed while the packet was on its way.
+    /// Evaluates a packet; `None` if policy changed while it was under way.
     fn judge(&self, probe: &Probe) -> Option<Judged> {
         let until = decided_by(probe);
         let arrived = probe.arrived.is_some();
@@ -92,10 +92,10 @@ impl Timeline {
     }
 }
 
-/// The kernel has decided about a packet this long after it was sent, on a busy machine as well.
+/// Maximum time from sending a packet to the kernel's decision, also on a busy machine.
 const TRAVEL: Duration = Duration::from_millis(50);
 
-/// The latest moment at which the kernel may have decided about the packet.
+/// Returns the latest possible time of the kernel's decision about the packet.
 fn decided_by(probe: &Probe) -> Duration {
     probe.arrived.unwrap_or(probe.sent + TRAVEL)
 }
@@ -106,23 +106,24 @@ enum Judged {
     Wrong(Wrong),
 }
 
-/// Wrong outcomes of one channel with no right one between them.
+/// Consecutive wrong outcomes of a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Interval {
     pub(super) wrong: Wrong,
-    /// It is the announced effect of a fault.
+    /// Whether it is the announced effect of a fault.
     pub(super) excused: bool,
-    /// How many outcomes.
+    /// Number of outcomes.
     pub(super) probes: usize,
-    /// When the first of them was sent.
+    /// Time at which the first of them was sent.
     pub(super) first: Duration,
-    /// When the last of them was sent.
+    /// Time at which the last of them was sent.
     pub(super) last: Duration,
-    /// When the right outcomes before and after it were sent: it was no longer than this.
+    /// Times at which the correct outcomes before and after it were sent: an upper bound of its
+    /// duration.
     pub(super) between: (Duration, Duration),
 }
 
-/// The intervals of wrong outcomes of a channel, in order of time.
+/// Returns the intervals of wrong outcomes of a channel, in order of time.
 pub(super) fn intervals(probes: &[Probe], timeline: &Timeline) -> Vec<Interval> {
     let mut found: Vec<Interval> = Vec::new();
     let mut open = false;
@@ -159,8 +160,8 @@ pub(super) fn intervals(probes: &[Probe], timeline: &Timeline) -> Vec<Interval> 
     found
 }
 
-/// Whether the newest `count` probes sent since `since`, of those whose outcome is certain at `now`, are all as
-/// `expect` wants them.
+/// Reports whether the newest `count` probes, sent since `since` and with a certain outcome at
+/// `now`, all match `expect`.
 pub(super) fn settled(probes: &[Probe], expect: Expect, count: usize, since: Duration, now: Duration) -> bool {
     let certain = |probe: &&Probe| probe.sent + TRAVEL < now;
     let mut newest = probes.iter().rev().filter(certain).take_while(|probe| probe.sent >= since).take(count);
@@ -175,7 +176,7 @@ pub(super) fn settled(probes: &[Probe], expect: Expect, count: usize, since: Dur
     }) && seen == count
 }
 
-/// How long the union of these intervals is.
+/// Returns the duration of the union of these intervals.
 pub(super) fn union(spans: impl IntoIterator<Item = (Duration, Duration)>) -> Duration {
     let mut spans: Vec<(Duration, Duration)> = spans.into_iter().collect();
     spans.sort_unstable();

@@ -1,21 +1,25 @@
-//! Faults that happen to a node while packets are sent all the time.
+//! Fault injection on a node under continuous traffic.
 //!
-//! The real agent runs on a node of namespaces. A prober sends packets that policy allows and packets that it denies, each
-//! as a new connection, while something goes wrong: programs fail, hang or lie, others change the kernel, files are torn,
-//! processes are killed. Afterwards every packet is held against what policy said when it was sent.
+//! The real agent runs on a node of network namespaces. A prober sends packets that policy allows
+//! and packets that it denies, each as a new connection, during a fault: programs fail, hang or
+//! give wrong output, other processes change the kernel, files are torn, processes are killed.
+//! Afterwards every packet's outcome is compared with policy at its sending time.
 //!
-//! - Between the writing of an edit and its confirmed enforcement either outcome is right. At all other times the last
-//!   confirmed state must hold.
-//! - A packet that came through though it was denied fails the fault. Where somebody with root opens the kernel himself, the
-//!   fault announces for how long it may stay open.
-//! - A packet that was lost though it was allowed fails it, too, unless the fault announces that traffic may be cut.
-//! - At the end the kernel holds what an agent writes that finds nothing, and after `tortie cleanup` nothing of it.
+//! - Between the writing of an edit and its confirmed enforcement, both outcomes are correct. At
+//!   all other times the last confirmed state must hold.
+//! - A denied packet that arrived fails the fault. If the fault itself opens the kernel, as another
+//!   process with root could, it announces the maximum time of that hole.
+//! - An allowed packet that was lost fails it too, unless the fault announces that traffic may be
+//!   cut.
+//! - At the end, the kernel's state equals that written by a new agent on an empty node, and
+//!   `tortie cleanup` removes all of it.
 //!
-//! A fault is an entry of a family's list: data, and a function that is given a node with the agent and the prober.
+//! A fault is an entry of a family's list: its description, and a function that operates on a node
+//! with agent and prober.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,
-    reason = "faults happen to processes and files, for durations of a clock, and packets are sent by threads"
+    reason = "faults affect processes and files for measured times, and threads send packets"
 )]
 
 mod catalogue;
@@ -39,31 +43,32 @@ use stage::{Done, Stage, Trouble};
 use tortie_lab::kernel::{self, Unavailable};
 use tortie_lab::shard::Shard;
 
-/// What enforces policy.
+/// Back end under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// Chains, by nftables behind the interface of iptables.
+    /// iptables-nft.
     Nft,
-    /// Chains, by the old iptables.
+    /// iptables-legacy.
     Legacy,
-    /// Tables of nftables as Felix lays them out, without iptables and IP sets.
+    /// nftables tables in Felix's layout, without iptables and IP sets.
     Nftables,
-    /// The same laid out to be fast.
+    /// nftables tables in the fast layout.
     NftablesFast,
-    /// eBPF programs. What is left to iptables is nftables'.
+    /// eBPF programs. iptables-nft does the remaining tasks of iptables.
     Ebpf,
-    /// The same, attached by rules of nftables as where the kernel has no links for it.
+    /// eBPF programs that are attached by nftables rules, as on kernels without netfilter links.
     EbpfRules,
 }
 
 impl Backend {
-    /// All of them.
+    /// All back ends.
     pub const ALL: [Self; 6] =
         [Self::Nft, Self::Legacy, Self::Nftables, Self::NftablesFast, Self::Ebpf, Self::EbpfRules];
-    /// The implementations of iptables.
+    /// Implementations of iptables.
     const IPTABLES: [Self; 2] = [Self::Nft, Self::Legacy];
 
-    /// Its name; for the implementations of iptables that in `FELIX_IPTABLESBACKEND` and in the names of programs.
+    /// Returns its name. For implementations of iptables, `FELIX_IPTABLESBACKEND` and the names of
+    /// programs use the same.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -76,7 +81,7 @@ impl Backend {
         }
     }
 
-    /// Of tables of nftables, how they are laid out, `NFTablesLayout`.
+    /// Returns the `NFTablesLayout` of nftables tables.
     fn layout(self) -> Option<&'static str> {
         match self {
             Self::Nftables => Some("Felix"),
@@ -85,12 +90,12 @@ impl Backend {
         }
     }
 
-    /// The implementation of iptables that the agent is told to use.
+    /// Returns the implementation of iptables that the agent uses.
     fn iptables(self) -> Self {
         if self == Self::Legacy { self } else { Self::Nft }
     }
 
-    /// The other implementation of iptables.
+    /// Returns the other implementation of iptables.
     fn other(self) -> Self {
         if self == Self::Legacy { Self::Nft } else { Self::Legacy }
     }
@@ -102,23 +107,23 @@ impl fmt::Display for Backend {
     }
 }
 
-/// Something that goes wrong.
+/// A fault.
 struct Fault {
     /// The families to which it belongs, and a word.
     name: &'static str,
-    /// What goes wrong and what must hold, a line.
+    /// Failure and required behaviour, in a line.
     about: &'static str,
-    /// The implementations of iptables with which it means anything.
+    /// Implementations of iptables for which it is meaningful.
     iptables: &'static [Backend],
-    /// Whether it means anything with eBPF programs, however they are attached.
+    /// Whether it is meaningful for eBPF programs, however they are attached.
     ebpf: bool,
-    /// Whether it means anything with nftables tables, in either layout.
+    /// Whether it is meaningful for nftables tables, in either layout.
     nftables: bool,
-    /// Lets it happen. The agent has not been started when it begins.
+    /// Executes the fault. The agent has not been started at its beginning.
     run: fn(&mut Stage) -> Done,
-    /// Whether it makes a hole that the judge must find.
+    /// Whether it opens a hole that the evaluation must detect.
     is_self_check: bool,
-    /// On how many nodes, with VXLAN between them. The agent that it happens to is that of the first.
+    /// Number of nodes, connected by VXLAN. The fault affects the agent of the first.
     nodes: usize,
 }
 
@@ -128,7 +133,7 @@ impl Fault {
         Self { name, about, iptables, ebpf: false, nftables: false, run, is_self_check: false, nodes: 1 }
     }
 
-    /// The back ends it is run with.
+    /// Returns the back ends with which it runs.
     fn backends(&self) -> impl Iterator<Item = Backend> {
         let of = |runs: bool, backends: [Backend; 2]| backends.into_iter().filter(move |_| runs);
         let nftables = of(self.nftables, [Backend::Nftables, Backend::NftablesFast]);
@@ -161,29 +166,29 @@ impl Fault {
     }
 }
 
-/// What to run and how.
+/// Faults to run, agent, and conditions.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The agent's program.
+    /// Path of the agent.
     pub agent: PathBuf,
-    /// Only faults with one of these in their names, if there are any.
+    /// Run only faults with one of these texts in their names; all if empty.
     pub only: Vec<String>,
-    /// What enforces policy.
+    /// Back ends.
     pub backends: Vec<Backend>,
-    /// The address families of the pods.
+    /// Address families of the pods.
     pub families: Families,
-    /// Only this part of the faults, each counted once for each back end.
+    /// Run only this part of the faults, each counted once per back end.
     pub shard: Shard,
-    /// Where to keep manifests and logs of faults that failed.
+    /// Directory in which to keep manifests and logs of failed faults.
     pub keep: Option<PathBuf>,
 }
 
-/// Names of the faults, and a line about each.
+/// Returns the names of the faults with their descriptions.
 pub fn list() -> impl Iterator<Item = (&'static str, &'static str)> {
     catalogue::all().map(|fault| (fault.name, fault.about))
 }
 
-/// Runs the faults one after the other, and hands on what came of each as soon as it is known.
+/// Runs the faults one after the other, and passes each result to `told` as soon as it is known.
 ///
 /// # Errors
 /// If kernel tests cannot run here.
@@ -226,7 +231,7 @@ fn run_one(fault: &Fault, backend: Backend, options: &Options) -> FaultReport {
     report
 }
 
-/// Lets a fault happen and judges.
+/// Executes a fault and evaluates the outcomes.
 fn happen(
     fault: &Fault,
     backend: Backend,
@@ -253,7 +258,7 @@ fn happen(
     ended
 }
 
-/// The last lines of a log.
+/// Returns the last lines of a log.
 fn tail(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(15)..].join("\n")
@@ -269,14 +274,14 @@ fn keep_files(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// All that were run, in one number each.
+/// Returns the numbers of passed and failed reports.
 #[must_use]
 pub fn totals(reports: &[FaultReport]) -> (usize, usize) {
     let passed = reports.iter().filter(|report| report.passed()).count();
     (passed, reports.len() - passed)
 }
 
-/// How long something took, for people.
+/// Formats a duration for display.
 fn seconds(time: Duration) -> String {
     if time < Duration::from_secs(1) {
         format!("{} ms", time.as_millis())

@@ -1,4 +1,4 @@
-//! Lets faults happen to `tortie run` on a real kernel while packets are sent: `cargo xtask faults --help`.
+//! Runs faults against `tortie run` on a real kernel under traffic: `cargo xtask faults --help`.
 #![allow(clippy::disallowed_methods, reason = "a program for the machine's kernel")]
 
 use std::path::PathBuf;
@@ -11,38 +11,47 @@ use tortie_lab::shard::Shard;
 
 const BACKENDS: [&str; 6] = ["nft", "legacy", "nftables", "nftables-fast", "ebpf", "ebpf-rules"];
 
-/// Lets programs fail, others change the kernel, files be torn and processes be killed, while packets that policy allows
-/// and packets that it denies are sent to pods on a node of namespaces with the real agent on it.
+/// Inject faults into an agent on a real kernel, under traffic
 ///
-/// For each fault there is a line: how many packets were sent, how many came through though policy denied them, how many
-/// were lost though policy allowed them, and for how long (surely, to at most). "announced" is what a fault itself does,
-/// for example until the next check after somebody with root has flushed a chain. A fault fails if packets fared otherwise
-/// than policy said, if the agent did not come to the state that a new agent writes, or left something behind.
+/// Lets programs fail, other processes change the kernel, files be torn and processes be killed,
+/// while packets that policy allows and packets that it denies are sent to pods on a node of
+/// network namespaces.
 ///
-/// The exit code is 0 if none failed. Takes root, or an unprivileged user namespace.
+/// Prints a line per fault: packets sent, packets that arrived although policy denies them, packets
+/// lost although policy allows them, and the duration of both (a lower and an upper bound).
+/// "announced" marks the effect of the fault itself, for example until the agent's next check after
+/// the fault has flushed a chain. A fault fails if other packets had a wrong outcome, if the agent
+/// did not reach the state that a new agent writes, or if cleanup left state behind.
+///
+/// The exit code is 0 if no fault failed. Needs root or an unprivileged user namespace.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment)]
 struct Args {
-    /// The agent's program; `cargo xtask faults` builds it and gives it.
+    /// Path of the agent; `cargo xtask faults` builds it and passes it
     #[arg(long)]
     agent: PathBuf,
-    /// Only faults with this in their names; may be repeated.
+    /// Run only faults with this in their names; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// What enforces policy: nft and legacy, which are implementations of iptables, nftables without it, nftables-fast with
-    /// `NFTablesLayout=Fast`, ebpf, and ebpf-rules, where programs are attached by rules of nftables.
+    /// Back ends
+    ///
+    /// nft and legacy are implementations of iptables; nftables and nftables-fast
+    /// (`NFTablesLayout=Fast`) run without iptables; ebpf uses eBPF programs, ebpf-rules attaches
+    /// them by nftables rules.
     #[arg(long, value_delimiter = ',', default_values = BACKENDS, value_parser = BACKENDS)]
     backend: Vec<String>,
-    /// The pods' addresses: 4, 6, or both.
+    /// Address families of the pods: 4, 6, or both
     #[arg(long, default_value = "dual", value_parser = ["4", "6", "dual"])]
     family: String,
-    /// Print the names of all faults with a line about each, and do nothing.
+    /// Print names and descriptions of all faults, and exit
     #[arg(long)]
     list: bool,
-    /// Only each COUNT-th of the chosen faults, from the one at INDEX on; a fault counts once for each back end: INDEX/COUNT.
+    /// Run every COUNTth chosen fault, from INDEX: INDEX/COUNT
+    ///
+    /// A fault counts once per back end.
     #[arg(long, default_value = "0/1")]
     shard: Shard,
-    /// Keep manifests and logs of faults that failed here.
+    /// Directory in which to keep manifests and logs of failed faults
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
 }
@@ -57,7 +66,7 @@ fn main() -> ExitCode {
     }
     let chosen = |backend: &Backend| args.backend.iter().any(|name| name == backend.name());
     let options = Options {
-        // Agents are started in other folders than this one.
+        // Agents are started in other folders.
         agent: std::fs::canonicalize(&args.agent).unwrap_or(args.agent),
         only: args.only,
         backends: Backend::ALL.into_iter().filter(chosen).collect(),
@@ -73,10 +82,10 @@ fn main() -> ExitCode {
         Ok(reports) => {
             let (passed, failed) = totals(&reports);
             println!("{passed} passed, {failed} failed");
-            // A run of nothing proves nothing.
+            // A run without any fault proves nothing.
             if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
-        // Once more with everything, as root of a user namespace.
+        // Without privileges: start again as root of a user namespace.
         Err(Unavailable::NotPermitted(_)) => again_in_user_namespace(),
         Err(error) => {
             eprintln!("{error}");

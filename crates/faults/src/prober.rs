@@ -1,4 +1,4 @@
-//! Sends packets all the time, each as a new connection, and notes which arrive.
+//! Prober: sends packets continuously, each as a new connection, and records arrivals.
 
 mod receiver;
 mod sender;
@@ -22,21 +22,21 @@ use tortie_lab::{
     pods::{Family, Place},
 };
 
-/// The port that every target serves, over TCP and UDP.
+/// Port that every target serves, over TCP and UDP.
 pub(super) const PORT: u16 = 8000;
 
-/// How packets are sent.
+/// Sort of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// UDP, each packet a new connection.
+    /// UDP, each packet in a new connection.
     Datagrams,
-    /// TCP, each attempt to connect a new connection.
+    /// TCP, each attempt to connect in a new connection.
     Connects,
-    /// UDP with answers, all packets one connection.
+    /// UDP with answers, all packets in one connection.
     OneConnection,
 }
 
-/// From whom to whom, and how.
+/// Source, destination, family and sort of packets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Channel {
     pub(super) from: Place,
@@ -46,12 +46,13 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// The pause between two packets. Connects cost more, and say nothing more but that connection tracking takes part.
+    /// Returns the pause between two packets. Connects are more expensive, and test only conntrack
+    /// in addition.
     fn pace(&self) -> Duration {
         Duration::from_millis(if self.kind == Kind::Connects { 40 } else { 4 })
     }
 
-    /// So many outcomes in a row are no accident.
+    /// Returns the number of equal outcomes in a row that counts as a result.
     fn enough(&self) -> usize {
         if self.kind == Kind::Connects { 4 } else { 25 }
     }
@@ -68,7 +69,7 @@ impl fmt::Display for Channel {
     }
 }
 
-/// What is known of a channel.
+/// Packets and expectations of a channel.
 #[derive(Debug)]
 struct Record {
     channel: Channel,
@@ -76,7 +77,7 @@ struct Record {
     probes: Vec<Probe>,
 }
 
-/// What has been sent and has arrived; shared by all threads.
+/// Packets sent and received; shared by all threads.
 #[derive(Debug)]
 struct Book {
     start: Instant,
@@ -97,7 +98,7 @@ impl Book {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Notes a packet that is about to be sent; its number.
+    /// Records a packet that is about to be sent, and returns its number.
     fn sending(&self, id: usize) -> usize {
         let sent = self.now();
         let mut records = self.records();
@@ -105,7 +106,7 @@ impl Book {
         records[id].probes.len() - 1
     }
 
-    /// Takes back the last packet of a channel: the sender's own kernel refused it.
+    /// Removes the last packet of a channel: the sender's own kernel refused it.
     fn unsent(&self, id: usize) {
         self.records()[id].probes.pop();
     }
@@ -118,7 +119,7 @@ impl Book {
     }
 }
 
-/// A channel and where it leads.
+/// A channel with its target.
 #[derive(Debug, Clone)]
 struct Task {
     id: usize,
@@ -142,13 +143,13 @@ impl Prober {
         Self { book: Arc::new(book), senders: BTreeMap::new(), receivers: Vec::new(), threads: Vec::new() }
     }
 
-    /// The time since the start.
+    /// Returns the time since the start.
     pub(super) fn now(&self) -> Duration {
         self.book.now()
     }
 
-    /// Sends on one more channel from now on, between namespaces that stay as long as the prober. Nothing is expected
-    /// of it yet.
+    /// Sends on one more channel from now on, between namespaces that exist as long as the prober,
+    /// without an expectation yet.
     pub(super) fn add(
         &mut self,
         channel: &Channel,
@@ -170,13 +171,14 @@ impl Prober {
             records.len() - 1
         };
         let task = Task { id, target: SocketAddr::new(target, PORT), pace: channel.pace(), kind: channel.kind };
-        // A sender whose thread has died sends nothing, and then nothing ever counts as settled.
+        // If the sender's thread has died, nothing is sent, and the channel never counts as
+        // settled.
         let _ = self.senders[&channel.from].send(task);
         Ok(())
     }
 
-    /// From now on this is what policy says about the channels that are asked for. A channel of which it says so already
-    /// stays as it is.
+    /// Sets the expected verdict of the selected channels from now on. A channel that has it
+    /// already is not changed.
     pub(super) fn expect(&self, expect: Expect, of: impl Fn(&Channel) -> bool) {
         let now = self.now();
         for record in self.book.records().iter_mut().filter(|record| of(&record.channel)) {
@@ -186,13 +188,13 @@ impl Prober {
         }
     }
 
-    /// What policy says now.
+    /// Returns the present expected verdicts.
     pub(super) fn current(&self, of: impl Fn(&Channel) -> bool) -> Vec<Expect> {
         let records = self.book.records();
         records.iter().filter(|record| of(&record.channel)).map(|record| record.timeline.current()).collect()
     }
 
-    /// Announces that a fault may have this effect from now on for so long.
+    /// Announces that a fault may have this effect from now on for this time.
     pub(super) fn excuse(&self, wrong: Wrong, bound: Duration, of: impl Fn(&Channel) -> bool) {
         let now = self.now();
         for record in self.book.records().iter_mut().filter(|record| of(&record.channel)) {
@@ -200,7 +202,7 @@ impl Prober {
         }
     }
 
-    /// The channels of those asked for on which the newest packets did not all fare as wanted.
+    /// Returns the selected channels whose newest packets do not all match the expected verdict.
     pub(super) fn unsettled(&self, expect: Expect, since: Duration, of: impl Fn(&Channel) -> bool) -> Vec<Channel> {
         let now = self.now();
         let records = self.book.records();
@@ -211,7 +213,7 @@ impl Prober {
             .collect()
     }
 
-    /// Ends everything and judges.
+    /// Stops all threads and returns the wrong outcomes.
     pub(super) fn finish(mut self) -> Vec<(Channel, usize, Vec<Interval>)> {
         self.end();
         let records = self.book.records();
@@ -222,7 +224,7 @@ impl Prober {
     }
 
     fn end(&mut self) {
-        // First the senders, so that what is on its way can arrive.
+        // First the senders, so that packets under way can arrive.
         self.senders.clear();
         std::thread::sleep(Duration::from_millis(200));
         self.book.stop.store(true, Ordering::Relaxed);
@@ -238,8 +240,8 @@ impl Drop for Prober {
     }
 }
 
-/// What a machine is busy with must not keep the prober from looking.
+/// Raises the thread's priority, so that load on the machine does not delay the prober.
 fn hurry() {
-    // Not permitted to everybody; then it looks less often.
+    // Needs privileges; without them the prober checks less often.
     let _ = rustix::process::setpriority_process(None, -15);
 }

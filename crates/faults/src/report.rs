@@ -1,4 +1,4 @@
-//! What came of a fault.
+//! Result of a fault.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -9,10 +9,10 @@ use super::{
     seconds,
 };
 
-/// So many channels are named in full.
+/// Number of channels that are named in full.
 const NAMED: usize = 4;
 
-/// What came of one fault with one implementation of iptables.
+/// Result of a fault with a back end.
 #[derive(Debug)]
 pub struct FaultReport {
     name: &'static str,
@@ -26,7 +26,7 @@ pub struct FaultReport {
     pub(super) kept: Option<PathBuf>,
 }
 
-/// Outcomes of one kind.
+/// Outcomes of one sort.
 struct Sum<'a> {
     wrong: Wrong,
     excused: bool,
@@ -55,7 +55,7 @@ impl FaultReport {
         }
     }
 
-    /// Whether all was as wanted.
+    /// Reports whether all requirements were met.
     #[must_use]
     pub fn passed(&self) -> bool {
         let found = |wrong| !self.sum(wrong, false).intervals.is_empty();

@@ -1,4 +1,4 @@
-//! A node with pods, the agent on it, and the prober: what a fault happens to.
+//! Stage of a fault: a node with pods, the agent on it, and the prober.
 
 mod agent;
 mod ending;
@@ -27,10 +27,11 @@ use tortie_lab::{
     program::{Program, ProgramError},
 };
 
-/// How long anything may take that should happen. Machines are busy; a fault that says less measures that itself.
+/// Maximum wait for any expected event, since machines may be busy. A fault that requires less
+/// measures that itself.
 pub(super) const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Why a fault did not go as it should, other than by wrong packets.
+/// Failure of a fault other than wrong packets.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
     #[error(transparent)]
@@ -47,10 +48,10 @@ pub(super) enum Trouble {
     Unexpected(String),
 }
 
-/// The result of a step of a fault.
+/// Result of a step of a fault.
 pub(super) type Done = Result<(), Trouble>;
 
-/// Fails with these words unless it is so.
+/// Fails with this text unless the condition holds.
 pub(super) fn ensure(so: bool, words: impl FnOnce() -> String) -> Done {
     if so { Ok(()) } else { Err(Trouble::Unexpected(words())) }
 }
@@ -79,41 +80,41 @@ fn environment(backend: Backend) -> BTreeMap<String, String> {
     all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// What a fault happens to.
+/// Stage of a fault.
 #[derive(Debug)]
 pub(super) struct Stage {
-    /// Which iptables the agent uses, as far as the fault says nothing else.
+    /// Implementation of iptables that the agent uses, unless the fault sets another.
     pub(super) backend: Backend,
-    /// Whether eBPF programs enforce policy, as far as the fault says nothing else.
+    /// Whether eBPF programs enforce policy, unless the fault sets otherwise.
     pub(super) by_programs: bool,
     pub(super) families: Families,
-    /// What the datastore should say; [`Stage::write`] brings it there.
+    /// Desired contents of the datastore; [`Stage::write`] writes them.
     pub(super) world: World,
     pub(super) helpers: Helpers,
-    /// The agent's environment from the next start on.
+    /// Environment of the agent, from the next start on.
     pub(super) environment: BTreeMap<String, String>,
-    /// The agent's arguments besides datastore and node, from the next start on.
+    /// Arguments of the agent besides datastore and node, from the next start on.
     pub(super) arguments: Vec<String>,
-    /// What a shell does before it becomes the agent, from the next start on.
+    /// Shell text before the execution of the agent, from the next start on.
     pub(super) prelude: String,
-    /// Whether the agent can run programs of iptables, IP sets and nftables.
+    /// Whether the agent can run iptables, ipset and nft.
     pub(super) has_packet_filters: bool,
-    /// The node's name as the agent is told it.
+    /// Node name that is passed to the agent.
     pub(super) node_name: String,
     pub(super) prober: Prober,
     pub(super) lab: Lab,
     folder: PathBuf,
     program: PathBuf,
     agent: Option<Child>,
-    /// The agents of the nodes after the first one.
+    /// Agents of the nodes after the first one.
     peers: Vec<Program>,
-    /// What was written to the datastore's directory.
+    /// Contents written to the datastore's directory.
     written: BTreeMap<String, String>,
 }
 
 impl Stage {
-    /// A node with the pods at the beginning and without an agent. Packets are sent from now on, and what policy will
-    /// deny is denied already: nothing leads to a pod before.
+    /// Creates a node with the initial pods, without an agent. Packets are sent from now on. Denial
+    /// is expected already for the denied pairs, since no route leads to a pod yet.
     pub(super) fn new(
         program: &Path,
         folder: &Path,
@@ -127,7 +128,8 @@ impl Stage {
         let folder = folder.canonicalize()?;
         let lab = Lab::new(&world.lab_pods(), &LabOptions::for_agent().nodes(nodes))?;
         for node in (0..lab.nodes()).filter_map(|number| lab.node_at(number)) {
-            // So that a source port may be used again soon. Asking loads the module that has the setting.
+            // So that a source port can be reused soon. `conntrack -C` loads the module with this
+            // setting.
             let _ = node.shell("conntrack -C");
             node.sysctl(&[("netfilter/nf_conntrack_udp_timeout".to_owned(), "5")])?;
         }
@@ -163,13 +165,13 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Sends between two places from now on, in all families; connects, too, if it is to `web`.
+    /// Sends between two places from now on, in all families; to `web` also by connects.
     pub(super) fn probe(&mut self, from: &str, to: &str) -> Done {
         self.probe_by(from, to, Kind::Datagrams)?;
         if to == "web" { self.probe_by(from, to, Kind::Connects) } else { Ok(()) }
     }
 
-    /// Sends between two places from now on in this way, in all families.
+    /// Sends this sort of packets between two places from now on, in all families.
     pub(super) fn probe_by(&mut self, from: &str, to: &str, kind: Kind) -> Done {
         let of_pod = self.world.pods.get(to).map(|pod| pod.addresses.clone());
         let of_node = NODE_ADDRESSES.into_iter().filter(|address| match self.families {
@@ -189,37 +191,38 @@ impl Stage {
         Ok(())
     }
 
-    /// Starts the agent and waits until everything is as the pairs at the beginning say.
+    /// Starts the agent and waits until the initial pairs are as expected.
     pub(super) fn begin(&mut self) -> Done {
         self.start_peers()?;
         self.start()?;
         self.confirm(&BASE)
     }
 
-    /// Where the datastore's manifests are.
+    /// Returns the directory of the datastore's manifests.
     pub(super) fn manifests(&self) -> PathBuf {
         self.folder.join("manifests")
     }
 
-    /// A folder for what a fault needs.
+    /// Returns a folder for files of the fault.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Changes what the datastore says and waits until the packets tell that it is in force.
+    /// Edits the datastore and waits until packets show that the edit is in force.
     pub(super) fn change(&mut self, edit: impl FnOnce(&mut World), effect: &[Pair]) -> Done {
         self.write(edit, effect)?;
         self.confirm(effect)
     }
 
-    /// Changes what the datastore says. Until [`Stage::confirm`], either is right for the pairs that it has an effect on.
+    /// Edits the datastore. Until [`Stage::confirm`], both outcomes are correct for the affected
+    /// pairs.
     pub(super) fn write(&mut self, edit: impl FnOnce(&mut World), effect: &[Pair]) -> Done {
         self.announce(effect);
         edit(&mut self.world);
         self.write_files()
     }
 
-    /// From now on either is right for these pairs, as far as they are to change.
+    /// Accepts both outcomes from now on, for those of these pairs that are to change.
     pub(super) fn announce(&self, effect: &[Pair]) {
         for &(from, to, allowed) in effect {
             let of = between(from, to);
@@ -229,12 +232,12 @@ impl Stage {
         }
     }
 
-    /// Waits until these pairs are as said, and expects them to stay so.
+    /// Waits until these pairs are as given, and expects them to stay so.
     pub(super) fn confirm(&mut self, pairs: &[Pair]) -> Done {
         self.confirm_within(PATIENCE, pairs)
     }
 
-    /// The same, with another patience.
+    /// As [`Stage::confirm`], with another timeout.
     pub(super) fn confirm_within(&mut self, patience: Duration, pairs: &[Pair]) -> Done {
         let since = self.prober.now();
         let patience = Instant::now() + patience;
@@ -265,12 +268,12 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until something is so.
+    /// Waits until the condition holds.
     pub(super) fn until(&mut self, what: &str, so: impl FnMut(&mut Self) -> Result<bool, Trouble>) -> Done {
         self.until_within(PATIENCE, what, so)
     }
 
-    /// The same, with another patience.
+    /// As [`Stage::until`], with another timeout.
     pub(super) fn until_within(
         &mut self,
         patience: Duration,
@@ -287,63 +290,64 @@ impl Stage {
         Ok(())
     }
 
-    /// Watches what happens for so long. The agent must stay alive, if it runs.
+    /// Lets packets be sent for this time. The agent must stay alive, if it runs.
     pub(super) fn watch(&mut self, time: Duration) -> Done {
         std::thread::sleep(time);
         if self.agent.is_some() { self.check() } else { Ok(()) }
     }
 
-    /// Announces that what is denied may come through from now on for so long, because somebody with root opened it.
+    /// Announces that denied packets may arrive from now on for this time, because the fault opens
+    /// the kernel.
     pub(super) fn may_be_open(&self, bound: Duration) {
         self.prober.excuse(Wrong::Allowed, bound, |_| true);
     }
 
-    /// Announces that what is allowed may be cut from now on for so long.
+    /// Announces that allowed packets may be lost from now on for this time.
     pub(super) fn may_be_cut(&self, bound: Duration) {
         self.prober.excuse(Wrong::Denied, bound, |_| true);
     }
 
-    /// Announces that one pair may be cut from now on for so long.
+    /// Announces that packets of one pair may be lost from now on for this time.
     pub(super) fn may_be_cut_between(&self, from: &str, to: &str, bound: Duration) {
         self.prober.excuse(Wrong::Denied, bound, between(from, to));
     }
 
-    /// What leads to this pair is denied from now on, since it never was allowed.
+    /// Expects denial for this pair from now on, since it never was allowed.
     pub(super) fn expect_denied(&self, from: &str, to: &str) {
         self.prober.expect(Expect::Denied, between(from, to));
     }
 
-    /// Expects nothing any more of what is sent to these pods.
+    /// Removes all expectations for packets to these pods.
     pub(super) fn forget(&self, pods: &[&str]) {
         let gone: Vec<Place> = pods.iter().map(|pod| place(pod)).collect();
         self.prober.expect(Expect::Either, |channel| gone.contains(&channel.to));
     }
 
-    /// Whether a wrapper has noted that it refused something.
+    /// Reports whether a wrapper has recorded a refusal.
     pub(super) fn refused(&self) -> bool {
         self.folder.join("faults/notes/refused").exists()
     }
 
-    /// Hands a line to `ip` inside of a pod.
+    /// Passes a line to `ip` inside a pod.
     pub(super) fn pod_ip(&self, pod: &str, line: &str) -> Done {
         let namespace = self.lab.namespace(&place(pod));
         namespace.map_or_else(|| Err(Trouble::Unexpected(format!("no pod {pod}"))), |pod| Ok(pod.ip([line])?))
     }
 
-    /// A file was written by other means, with what [`Stage::world`] says.
+    /// Records that the fault itself has written a file with the contents of [`Stage::world`].
     pub(super) fn written_by_hand(&mut self, name: &str) {
         if let Some(text) = self.world.files().remove(name) {
             self.written.insert(name.to_owned(), text);
         }
     }
 
-    /// Runs a shell line on the node, with the programs that nothing is wrong with.
+    /// Runs a shell line on the node, with the real programs.
     pub(super) fn shell(&self, line: &str) -> Result<String, Trouble> {
         let lock = self.folder.join("xtables.lock");
         Ok(self.lab.node().shell(&format!("export XTABLES_LOCKFILE={}; {line}", lock.display()))?)
     }
 
-    /// The program of one family of the pods.
+    /// Returns the iptables program for one family of the pods.
     pub(super) fn iptables_program(&self) -> String {
         let program = if self.families == Families::V6 { "ip6tables" } else { "iptables" };
         format!("{program}-{}", self.backend.name())
@@ -361,7 +365,7 @@ impl Stage {
         self.shell(&lines.join("; ")).map(drop)
     }
 
-    /// Brings the directory to what [`Stage::world`] says, replacing files as an editor does.
+    /// Updates the directory to [`Stage::world`], replacing files by rename as an editor does.
     fn write_files(&mut self) -> Done {
         let wanted = self.world.files();
         for (name, text) in &wanted {
@@ -382,7 +386,7 @@ impl Stage {
     }
 }
 
-/// The place of this name.
+/// Returns the place of this name.
 pub(super) fn place(name: &str) -> Place {
     match name {
         "outside" => Place::Outside,

@@ -1,4 +1,4 @@
-//! The cluster that faults happen to, as manifests.
+//! The cluster of the faults, as manifests.
 
 use std::{collections::BTreeMap, fmt::Write, net::IpAddr};
 
@@ -7,10 +7,10 @@ use tortie_lab::{
     pods::{Pod, node_addresses, node_name},
 };
 
-/// The node's name.
+/// Name of the node.
 pub(super) const NODE: &str = "node1";
 
-/// Who may reach whom at the beginning. `stranger` may reach `db` as far as that is concerned; its own policy forbids it.
+/// Initial pairs. The policy of `db` allows `stranger`, whose own egress policy denies it.
 pub(super) const BASE: [Pair; 8] = [
     ("friend", "web", true),
     ("stranger", "web", false),
@@ -22,21 +22,21 @@ pub(super) const BASE: [Pair; 8] = [
     ("outside", "open", true),
 ];
 
-/// What it means that `web` has no policy, and that it has one again.
+/// Effect of removing the policy of `web`; [`WEB_CLOSED`] is the effect of restoring it.
 pub(super) const WEB_OPEN: [Pair; 2] = [("stranger", "web", true), ("outside", "web", true)];
 /// See [`WEB_OPEN`].
 pub(super) const WEB_CLOSED: [Pair; 2] = [("stranger", "web", false), ("outside", "web", false)];
 
-/// How many rules for nobody there are where there are many.
+/// Number of additional rules without matching peers, where there are many rules.
 const OTHERS: u16 = 10;
 
-/// From whom, to whom, and whether policy allows it.
+/// Source, destination, and whether policy allows it.
 pub(super) type Pair = (&'static str, &'static str, bool);
 
-/// The names of the pods at the beginning.
+/// Names of the initial pods.
 pub(super) const PODS: [&str; 5] = ["web", "db", "friend", "stranger", "open"];
 
-/// Which address families the pods have.
+/// Address families of the pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Families {
     /// IPv4.
@@ -47,7 +47,7 @@ pub enum Families {
     Dual,
 }
 
-/// The addresses that the pod of this number has.
+/// Returns the addresses of the pod of this number.
 pub(super) fn addresses(families: Families, number: u16) -> Vec<IpAddr> {
     let v4 = IpAddr::from([10, 66, (number / 250).to_be_bytes()[1], (number % 250 + 2).to_be_bytes()[1]]);
     let v6 = IpAddr::from([0xfd00, 0x66, 0, 0, 0, 0, 0, number + 2]);
@@ -58,34 +58,34 @@ pub(super) fn addresses(families: Families, number: u16) -> Vec<IpAddr> {
     }
 }
 
-/// What the datastore says, each part a file.
+/// Contents of the datastore, as files.
 #[derive(Debug, Clone)]
 pub(super) struct World {
     families: Families,
-    /// The pods of the node and the labels besides `app`, by name.
+    /// Pods by name, with their labels besides `app`.
     pub(super) pods: BTreeMap<String, WorldPod>,
-    /// The `app` labels that `web` admits, besides `friend: "yes"`.
+    /// Values of the `app` label that `web` allows, besides `friend: "yes"`.
     pub(super) web_admits: Vec<String>,
-    /// The name of the policy of `web`.
+    /// Name of the policy of `web`.
     pub(super) web_name: String,
-    /// The selector of the policy of `web`.
+    /// Selector of the policy of `web`.
     pub(super) web_selector: String,
-    /// Whether policies ask for so many things that maps lead to their rules where tables are laid out to be fast. Who is
-    /// allowed is the same.
+    /// Whether policies have enough rules that the fast layout looks them up by maps. Verdicts are
+    /// the same.
     pub(super) many_rules: bool,
     /// Whether `web` has its policy.
     pub(super) web_policy: bool,
-    /// What Calico's `ClusterInformation` says of the datastore, if it is there.
+    /// `datastoreReady` of Calico's `ClusterInformation`; `None` without this object.
     pub(super) ready: Option<bool>,
-    /// The `spec` of the default `FelixConfiguration`, if it is there.
+    /// `spec` of the default `FelixConfiguration`; `None` without this object.
     pub(super) felix: Option<String>,
-    /// More files.
+    /// Additional files.
     pub(super) files: BTreeMap<String, String>,
-    /// Whether all is in one file, `all.yaml`.
+    /// Whether all objects are in one file, `all.yaml`.
     pub(super) in_one_file: bool,
-    /// The nodes between which VXLAN carries packets; none if there is but one.
+    /// Nodes connected by VXLAN; empty with a single node.
     pub(super) nodes: BTreeMap<String, WorldNode>,
-    /// What the pools ask for if there are several nodes.
+    /// Encapsulation of the pools, with several nodes.
     pub(super) encapsulation: Encapsulation,
 }
 
@@ -102,7 +102,7 @@ pub(super) struct WorldPod {
     pub(super) addresses: Vec<IpAddr>,
     /// Labels besides `app`, as YAML.
     pub(super) labels: String,
-    /// Another node's, if not this one's.
+    /// Name of its node.
     pub(super) node: String,
 }
 
@@ -134,13 +134,14 @@ impl World {
         world
     }
 
-    /// One more pod of this node.
+    /// Adds a pod on this node.
     pub(super) fn add_pod(&mut self, name: &str, number: u16) {
         let addresses = addresses(self.families, number);
         self.pods.insert(name.to_owned(), WorldPod { addresses, labels: String::new(), node: NODE.to_owned() });
     }
 
-    /// So many nodes, and the pods on them, each in a block of its node. Most pairs are of different nodes.
+    /// Adds nodes and their pods, each in an IPAM block of its node. Most pairs are on different
+    /// nodes.
     fn add_nodes(&mut self, nodes: usize) {
         for number in 0..nodes {
             let node = WorldNode { addresses: node_addresses(0, number), tunnels: tunnel_addresses(number) };
@@ -155,20 +156,20 @@ impl World {
         }
     }
 
-    /// Labels a pod so that `web` admits it, or does not.
+    /// Labels a pod so that `web` allows it, or does not.
     pub(super) fn befriend(&mut self, name: &str, friend: bool) {
         if let Some(pod) = self.pods.get_mut(name) {
             pod.labels = if friend { ", friend: 'yes'".to_owned() } else { String::new() };
         }
     }
 
-    /// The pods as a laboratory needs them. What they serve is the prober's.
+    /// Returns the pods for a laboratory. The prober serves their ports.
     pub(super) fn lab_pods(&self) -> Vec<Pod> {
         let on = |pod: &WorldPod| self.nodes.keys().position(|node| *node == pod.node).unwrap_or(0);
         self.pods.iter().map(|(name, pod)| Pod::new("shop", name, pod.addresses.clone(), []).on(on(pod))).collect()
     }
 
-    /// What carries packets between nodes.
+    /// Returns the objects of the overlay.
     fn overlay_text(&self) -> String {
         let nodes = self.nodes.iter().map(|(name, node)| overlay::node(name, node.addresses, node.tunnels));
         let pools = ["10.66.0.0/16", "fd00:66::/32"].into_iter().zip(["pool4", "pool6"]);
@@ -179,7 +180,7 @@ impl World {
         objects.map(|object| format!("---\n{object}\n")).collect()
     }
 
-    /// The files and what is in them.
+    /// Returns all files with their contents.
     pub(super) fn files(&self) -> BTreeMap<String, String> {
         let mut files = self.files.clone();
         let mut add = |name: &str, text: String| drop(files.insert(name.to_owned(), text));
@@ -234,7 +235,7 @@ impl World {
         files
     }
 
-    /// The policy of `db`. With many rules a map leads to them by port.
+    /// Returns the policy of `db`. With many rules, a map looks them up by port.
     fn db_policy_text(&self) -> String {
         let mut text =
             "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: db, namespace: shop}\nspec:\n  \
@@ -253,10 +254,10 @@ impl World {
         text
     }
 
-    /// The policy of `web`. With many rules a map leads to them by address.
+    /// Returns the policy of `web`. With many rules, a map looks them up by address.
     pub(super) fn web_policy_text(&self) -> String {
         let mut rules = vec!["{matchLabels: {friend: 'yes'}}".to_owned()];
-        // No other policy needs the set of these.
+        // No other policy needs this IP set.
         let admitted =
             |app: &String| format!("{{matchExpressions: [{{key: app, operator: In, values: [{app}, nobody]}}]}}");
         rules.extend(self.web_admits.iter().map(admitted));

@@ -1,4 +1,5 @@
-//! The faults by their names. Cargo builds the program of this package together with this test, and `cargo xtask test` runs it.
+//! Test of the fault list. Cargo builds the program of this package together with this test, and
+//! `cargo xtask test` runs it.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 #![allow(clippy::disallowed_methods, reason = "the test runs the program")]
 

@@ -1,7 +1,8 @@
-//! Policy cases with the reachability they must give (`testdata/oracle/`).
+//! Policy cases with their expected reachability (`testdata/oracle/`).
 //!
-//! A case is a cluster and a sequence of steps; a step is a complete list of policies and the verdict for every pair
-//! of pods and port. The files are IPv4; [`Case::readdressed`] derives the same case over IPv6 or both families.
+//! A case is a cluster and a sequence of steps. A step is a complete list of policies and the
+//! verdict for every pair of pods and port. The files are IPv4; [`Case::readdressed`] derives the
+//! same case for IPv6 or both families.
 
 mod addressing;
 mod cluster;
@@ -24,7 +25,7 @@ pub use followed::Followed;
 
 use crate::pods::Flow;
 
-/// Why a case file could not be read.
+/// Error of reading a case file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaseError {
@@ -33,7 +34,7 @@ pub enum CaseError {
     Read {
         /// Path of the file.
         path: PathBuf,
-        /// The reason.
+        /// The I/O error.
         source: std::io::Error,
     },
     /// A line is not a case.
@@ -43,73 +44,74 @@ pub enum CaseError {
         path: PathBuf,
         /// Line number, from 1.
         line: usize,
-        /// The reason.
+        /// The error of the parser.
         source: serde_json::Error,
     },
-    /// A case contradicts itself.
+    /// A case is inconsistent.
     #[error("{}, line {line}: {source}", path.display())]
     Content {
         /// Path of the file.
         path: PathBuf,
         /// Line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// The inconsistency.
         source: ContentError,
     },
 }
 
-/// What the policies of both ends say about a flow.
+/// Verdict of the policies at both ends of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
-    /// Do the policies that select the destination let it in?
+    /// Whether the policies of the destination allow ingress.
     pub ingress: bool,
-    /// Do the policies that select the source let it out?
+    /// Whether the policies of the source allow egress.
     pub egress: bool,
 }
 
 impl Verdict {
-    /// Does the flow get through?
+    /// Reports whether both ends allow the flow.
     #[must_use]
     pub fn allowed(self) -> bool {
         self.ingress && self.egress
     }
 }
 
-/// One complete state and its expectation.
+/// A complete state with its expected verdicts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// What changed since the step before, in words.
+    /// Changes since the previous step, as text.
     pub actions: Vec<String>,
-    /// The pods and namespaces in this step.
+    /// Pods and namespaces of this step.
     pub cluster: Cluster,
     /// All policies in force, as Kubernetes objects.
     pub policies: Vec<Value>,
-    /// What must become of every flow.
+    /// Expected verdict of every flow.
     pub expected: Vec<(Flow, Verdict)>,
-    /// Flows on which implementations differ.
+    /// Flows whose verdict differs between implementations.
     pub contested: BTreeSet<Flow>,
 }
 
-/// A cluster and what happens to it.
+/// A cluster and the changes to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Case {
-    /// A short unique name, usable as a file name.
+    /// Short unique name, usable as a file name.
     pub file: String,
-    /// A description.
+    /// Description.
     pub name: String,
-    /// What the case is about.
+    /// Topics of the case.
     pub tags: Vec<String>,
-    /// The states it goes through.
+    /// Successive states.
     pub steps: Vec<Step>,
 }
 
-/// The case file of policies of who administers a cluster, which need a source that has their kinds.
+/// Returns the case file of cluster-wide admin policies, which needs a source that supports their
+/// kinds.
 #[must_use]
 pub fn bundled_admin() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/oracle/admin_cases.jsonl.gz")
 }
 
-/// The case files of the workspace that every source can be put through.
+/// Returns the case files of the workspace that every source supports.
 #[must_use]
 pub fn bundled() -> [PathBuf; 2] {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/oracle");

@@ -7,47 +7,48 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 
-/// How many authorities there have been.
+/// Number of authorities created so far.
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
-/// An authority that gives out certificates.
+/// A certificate authority.
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
 }
 
-/// A certificate and what belongs to it, as PEM files.
+/// A certificate with its key and its authority, as PEM files.
 #[derive(Clone, Debug)]
 pub struct Issued {
     /// The certificate of the authority.
     pub authority: PathBuf,
     /// The certificate.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The private key.
     pub key: PathBuf,
 }
 
 impl Authority {
-    /// An authority like no other.
+    /// Creates an authority with a unique name.
     ///
     /// # Errors
-    /// If there is no chance to be had for its key.
+    /// If its key cannot be generated.
     pub fn new() -> io::Result<Self> {
         let key = KeyPair::generate().map_err(io::Error::other)?;
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // Two of one name would be told apart by their signatures only.
+        // Two authorities of the same name would differ only in their signatures.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         params.distinguished_name.push(DnType::CommonName, format!("authority {number}"));
         let pem = params.self_signed(&key).map_err(io::Error::other)?.pem();
         Ok(Self { issuer: Issuer::new(params, key), pem })
     }
 
-    /// Writes a certificate with these names, and for localhost, below `folder`, for somebody who trusts this authority.
+    /// Writes a certificate of this authority for these names and localhost, with its key, below
+    /// `folder`.
     ///
     /// # Errors
-    /// If a name cannot be one, or a file cannot be written.
+    /// If a name is invalid, or a file cannot be written.
     pub fn issue(&self, folder: &Path, who: &str, common_name: &str, uri: Option<&str>) -> io::Result<Issued> {
         let key = KeyPair::generate().map_err(io::Error::other)?;
         let mut params = CertificateParams::default();
@@ -60,7 +61,7 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.issuer).map_err(io::Error::other)?;
         let file = |what: &str, text: &str| {
             let path = folder.join(format!("{who}-{what}.pem"));
-            // A reader must not find half of it.
+            // A rename, so that no reader sees a partial file.
             let new = folder.join("new");
             fs::write(&new, text)?;
             fs::rename(&new, &path)?;

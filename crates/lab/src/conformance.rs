@@ -1,9 +1,11 @@
 //! Runs policy cases against an agent on a real kernel.
 //!
-//! Every worker has a laboratory of its own with one agent in each node's namespace. For each step it brings the pods
-//! up to date, tells the agents the new state, waits until canaries show that each agent has taken it in, and then
-//! measures every flow of the expectation. At its end no agent may say that something is out of sync in the kernel. Of agents that tell flows, what they tell of each measured packet is then held
-//! against the packet's fate and the rules that `tortie_analysis::trace` names.
+//! Every worker has a laboratory with an agent in each node's namespace. For each step, the worker
+//! updates the pods, passes the new state to the agents, waits until canaries show that each agent
+//! has applied it, and measures every flow of the expectation. At the end of the step, no agent may
+//! report that the kernel is out of sync. If agents report flows, the worker compares the reported
+//! flow of each measured packet with the packet's verdict and with the rules that
+//! `tortie_analysis::trace` names.
 //!
 //! ```no_run
 //! use tortie_lab::conformance::{CommandAgent, Options, run};
@@ -45,7 +47,7 @@ use crate::{
 };
 use worker::Worker;
 
-/// Why a run could not begin.
+/// Error that prevents a run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConformanceError {
@@ -57,35 +59,37 @@ pub enum ConformanceError {
     Kernel(#[from] Unavailable),
 }
 
-/// What to run and how.
+/// Cases to run, agent, and conditions.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The agent under test.
+    /// Agent under test.
     pub agent: Arc<dyn Agent>,
-    /// Files of cases.
+    /// Case files.
     pub cases: Vec<PathBuf>,
     /// Run only cases whose short name contains this.
     pub filter: Option<String>,
-    /// Run only this part of them.
+    /// Run only this share of the cases.
     pub shard: Shard,
-    /// How many laboratories work side by side.
+    /// Number of laboratories that run in parallel.
     pub workers: usize,
-    /// The address families of the pods.
+    /// Address families of the pods.
     pub addressing: Addressing,
-    /// Compare contested rows as well.
+    /// Whether contested rows are compared too.
     pub contested: bool,
-    /// How many nodes each laboratory has. The pods are spread over them, with VXLAN between them.
+    /// Number of nodes per laboratory. The pods are spread over the nodes, which VXLAN connects.
     pub nodes: usize,
-    /// A new laboratory and agent for every case, instead of a living agent that goes from case to case.
+    /// Use a new laboratory and agent for every case, instead of one agent for all cases of a
+    /// worker.
     pub fresh: bool,
-    /// How long a step may take until every row is as expected.
+    /// Maximum time of a step until every row is as expected.
     pub deadline: Duration,
-    /// Where to keep the state and the log of each agent; a temporary folder, removed afterwards, if `None`.
+    /// Directory in which to keep state and log of each agent; `None` for a temporary folder that
+    /// is removed afterwards.
     pub keep: Option<PathBuf>,
 }
 
 impl Options {
-    /// All bundled cases, one worker.
+    /// Returns options for all bundled cases with one worker.
     #[must_use]
     pub fn new(agent: impl Agent + 'static) -> Self {
         Self {
@@ -104,7 +108,8 @@ impl Options {
     }
 }
 
-/// Runs the cases and compares every row. What an agent does wrong, up to dying, is in the report.
+/// Runs the cases and compares every row. The report holds all failures of an agent, including its
+/// death.
 ///
 /// # Errors
 /// If the cases cannot be read or kernel tests cannot run here.

@@ -1,7 +1,8 @@
-//! A node for a look around: who can talk to whom before policy, with it, and after it is edited.
+//! A demonstration of a node: its reachability before policy, with policy, and after an edit of a
+//! policy.
 //!
-//! The node and its pods are a [`Lab`], the agent is `tortie run`, and the manifests are files that an ordinary user could
-//! have written: `cargo xtask demo`.
+//! The node and its pods are a [`Lab`], the agent is `tortie run`, and the manifests are plain
+//! Kubernetes files: `cargo xtask demo`.
 
 mod agent;
 mod manifests;
@@ -30,78 +31,80 @@ use crate::{
     program::ProgramError,
 };
 
-/// How long an attempt waits for its answer: long enough for the kernel to repeat a packet that was lost, after a
-/// second, rather than denied.
+/// Maximum wait for an answer: enough for the kernel to retransmit a lost packet after a second, so
+/// that loss is not taken for denial.
 const ANSWER: Duration = Duration::from_millis(1200);
-/// How long a change may take to show.
+/// Maximum time until a change takes effect.
 const CHANGE: Duration = Duration::from_secs(5);
 
-/// What to show.
+/// Options of the demo.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The agent's program.
+    /// Path of the agent.
     pub agent: PathBuf,
-    /// Where the manifests are: pods with `nodeName: demo-node`, and policies in files of their own.
+    /// Directory of the manifests: pods with `nodeName: demo-node`, and policies in separate files.
     pub manifests: PathBuf,
-    /// The iptables implementation that the agent uses: `auto`, `nft` or `legacy`; or `ebpf`.
+    /// Back end of the agent: an iptables implementation (`auto`, `nft` or `legacy`), `nftables` or
+    /// `ebpf`.
     pub backend: String,
-    /// Whether the node is left up at the end, until the user wants no more.
+    /// Whether the node stays up at the end until the user interrupts.
     pub keep: bool,
-    /// Whether the text is for a terminal with colors.
+    /// Whether the output uses terminal colors.
     pub colors: bool,
-    /// Whether the user wants no more.
+    /// Reports whether the user has interrupted the demo.
     pub interrupted: fn() -> bool,
 }
 
-/// Why the demo ended early.
+/// Error that ends the demo early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DemoError {
-    /// The user wanted no more.
+    /// The user interrupted the demo.
     #[error("interrupted")]
     Interrupted,
     /// A file, or the output, could not be read or written.
     #[error("{what}: {source}")]
     Io {
-        /// What was read or written.
+        /// File or stream that was read or written.
         what: String,
         /// The reason.
         source: io::Error,
     },
-    /// There is nothing to build a node from.
+    /// The manifests contain no pod for the node.
     #[error("{} has no pod with an address and `nodeName: {NODE}`", directory.display(), NODE = manifests::NODE)]
     NoPods {
-        /// Where the manifests are.
+        /// Directory of the manifests.
         directory: PathBuf,
     },
-    /// A manifest cannot be left out at first, since it does not only hold policies.
-    #[error("{file} holds policies and other things: the demo needs them in files of their own")]
+    /// A manifest contains policies and other objects, so the demo cannot omit only the policies at
+    /// first.
+    #[error("{file} holds policies and other objects: the demo needs them in separate files")]
     Mixed {
-        /// Its name.
+        /// Name of the file.
         file: String,
     },
     /// The node could not be built or used.
     #[error(transparent)]
     Lab(#[from] NetnsError),
-    /// The agent could not be started, or ended.
+    /// The agent could not be started, or ended unexpectedly.
     #[error(transparent)]
     Agent(#[from] ProgramError),
-    /// The agent does not do what is waited for.
+    /// The agent did not reach the awaited state in time.
     #[error("the agent did not {aim} in {seconds} s; the end of its log:\n{log}")]
     TooSlow {
-        /// What is waited for.
+        /// The awaited action.
         aim: &'static str,
-        /// For how long.
+        /// Elapsed seconds.
         seconds: u64,
-        /// The end of its log.
+        /// Last lines of its log.
         log: String,
     },
-    /// Packets went astray.
+    /// A packet reached the wrong server.
     #[error("`{server}` answered {flow}")]
     WrongServer {
-        /// From whom to whom.
+        /// The flow.
         flow: Box<Flow>,
-        /// Who answered.
+        /// The server that answered.
         server: String,
     },
 }
@@ -113,12 +116,12 @@ impl DemoError {
     }
 }
 
-/// Builds a node, enforces the manifests on it, and shows on `out` who can talk to whom: without the policies, with them,
-/// and after one manifest is edited while the agent runs, with the time that the change took. Problems of the manifests go
-/// to standard error.
+/// Builds a node, enforces the manifests on it, and prints the reachability to `out`: without
+/// policies, with policies, and after an edit of one manifest while the agent runs, with the time
+/// that the edit took. Prints problems of the manifests to standard error.
 ///
 /// # Errors
-/// What went wrong. Nothing is left behind then, nor otherwise.
+/// The first failure. All namespaces and files are removed in any case.
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), DemoError> {
     let manifests = Manifests::read(&options.manifests)?;
     for problem in &manifests.problems {
@@ -141,14 +144,14 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), DemoError> {
     if options.keep { story.keep() } else { Ok(()) }
 }
 
-/// What was measured, and how it is shown.
+/// A measurement, and its presentation.
 #[derive(Debug, Clone)]
 struct Measured {
     reachability: Reachability,
     matrix: Matrix,
 }
 
-/// What the demo shows, one thing after the other.
+/// Steps of the demo.
 struct Story<'a> {
     lab: &'a Lab,
     pods: &'a [Pod],
@@ -185,14 +188,14 @@ impl Story<'_> {
 
     fn edited(&mut self, edit: &Edit, before: &Measured, enforced_before: Enforced) -> Result<(), DemoError> {
         let silent = before.reachability.iter().filter(|(flow, outcome)| {
-            // An answer to UDP or SCTP says nothing about when its packet was sent.
+            // The time of a UDP or SCTP answer does not show when its packet was sent.
             flow.port.protocol == Protocol::Tcp && **outcome == FlowOutcome::Silent
         });
         let silent: Vec<Flow> = silent.map(|(flow, _)| flow.clone()).collect();
         let (lab, folder) = (self.lab, self.folder);
         let (written, seen) = thread::scope(|scope| {
             let watching = scope.spawn(|| lab.first_reached(&silent, CHANGE));
-            // The attempts need a moment to get going; what they wait for must not happen before.
+            // The attempts need a moment to start; the awaited change must not happen before.
             thread::sleep(Duration::from_millis(50));
             let written = Instant::now();
             folder.write([&edit.file])?;
@@ -210,7 +213,7 @@ impl Story<'_> {
         }
         if let Some(seen) = seen {
             let latency = millis(seen.saturating_duration_since(written));
-            let _ = writeln!(text, "   {latency} from writing the file to the first connection that it lets through");
+            let _ = writeln!(text, "   {latency} from writing the file to the first allowed connection");
         }
         let own = millis(enforced.mean_since(enforced_before));
         let _ = writeln!(text, "   {own} from noticing the change to the kernel, as the agent itself measures");
@@ -250,7 +253,7 @@ impl Story<'_> {
     }
 }
 
-/// A folder for the time of the demo, with a folder for manifests in it.
+/// A temporary folder for the demo, with a folder for manifests.
 struct Folder(TempDir);
 
 impl Folder {
@@ -269,7 +272,7 @@ impl Folder {
         manifests_in(self.path())
     }
 
-    /// Writes manifests as careful editors do: each appears at once, complete.
+    /// Writes manifests atomically, by rename.
     fn write<'f>(&self, files: impl IntoIterator<Item = &'f File>) -> Result<(), DemoError> {
         let mut written = Vec::new();
         for File { name, text } in files {
@@ -284,12 +287,12 @@ impl Folder {
     }
 }
 
-/// Where the agent's manifests are.
+/// Returns the folder of the agent's manifests.
 fn manifests_in(folder: &Path) -> PathBuf {
     folder.join("manifests")
 }
 
-/// Where the demo shows itself.
+/// Output of the demo.
 struct Show<'a> {
     out: &'a mut dyn Write,
     colors: Colors,
@@ -326,7 +329,7 @@ impl<'a> Show<'a> {
     }
 }
 
-/// The pods with their addresses and what they serve.
+/// Returns a table of the pods with their addresses and served ports.
 fn pod_table(pods: &[Pod]) -> String {
     let list = |words: Vec<String>| words.join(", ");
     let mut rows = vec![["pod", "interface", "addresses", "serves"].map(str::to_owned)];
@@ -348,7 +351,7 @@ fn pod_table(pods: &[Pod]) -> String {
     text
 }
 
-/// A duration for people.
+/// Formats a duration for display.
 fn millis(duration: Duration) -> String {
     if duration < Duration::from_secs(10) {
         format!("{} ms", duration.as_millis())

@@ -1,4 +1,4 @@
-//! Real etcd clusters on loopback, and ways to make them fail.
+//! Real etcd clusters on loopback, with failure injection.
 //!
 //! ```no_run
 //! use tortie_lab::etcd::{Etcd, EtcdOptions};
@@ -28,20 +28,20 @@ use tempfile::TempDir;
 pub use certificates::Certificates;
 pub use proxy::Proxy;
 
-/// How long a cluster may take to get ready.
+/// Maximum time until a cluster is ready.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Attempts of a cluster to draw ports, if another process binds one before its member does.
+/// Attempts to draw ports for a cluster, in case another process binds one before its member does.
 const DRAWS: usize = 4;
 
-/// What kind of cluster.
+/// Options of a cluster.
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {
-    /// How many members.
+    /// Number of members.
     pub members: usize,
-    /// Whether clients must speak TLS and show a certificate of [`Etcd::certificates`].
+    /// Whether clients must use TLS and present a certificate of [`Etcd::certificates`].
     pub tls: bool,
-    /// After how many seconds without a request the token of a user expires.
+    /// Seconds without a request after which the token of a user expires.
     pub token_ttl: u32,
 }
 
@@ -51,7 +51,7 @@ impl Default for EtcdOptions {
     }
 }
 
-/// A cluster of etcd with directories and ports of its own. Ends when it is dropped.
+/// A cluster of etcd with dedicated directories and ports. It ends when dropped.
 #[derive(Debug)]
 pub struct Etcd {
     options: EtcdOptions,
@@ -97,12 +97,13 @@ impl Etcd {
     /// Starts a cluster and waits until it has a leader.
     ///
     /// # Errors
-    /// If etcd is not installed, or does not get ready.
+    /// If etcd is not installed, or does not become ready.
     pub fn start(options: EtcdOptions) -> io::Result<Self> {
         Self::start_at(options, draw_ports)
     }
 
-    /// Starts a cluster whose members have these ports, for clients and for each other, as soon as none is taken.
+    /// Starts a cluster whose members use these ports for clients and for peers. Draws again if a
+    /// port is taken.
     fn start_at(
         mut options: EtcdOptions,
         mut ports: impl FnMut(usize) -> io::Result<Vec<(u16, u16)>>,
@@ -127,7 +128,7 @@ impl Etcd {
         }
     }
 
-    /// Waits until all members answer at their ports, and not those of another cluster.
+    /// Waits until all members answer at their ports, not members of another cluster.
     fn await_start(&mut self) -> io::Result<()> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -201,50 +202,50 @@ impl Etcd {
         }
     }
 
-    /// Host and port of every member.
+    /// Returns host and port of every member.
     #[must_use]
     pub fn endpoints(&self) -> Vec<String> {
         (0..self.members.len()).map(|member| self.address(member).to_string()).collect()
     }
 
-    /// `etcd://` and the endpoints.
+    /// Returns the URL: `etcd://` and the endpoints.
     #[must_use]
     pub fn url(&self) -> String {
         format!("etcd://{}", self.endpoints().join(","))
     }
 
-    /// Where a member listens for clients.
+    /// Returns the client address of a member.
     #[must_use]
     pub fn address(&self, member: usize) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.members[member].client))
     }
 
-    /// The certificates of a cluster with TLS.
+    /// Returns the certificates of a cluster with TLS.
     #[must_use]
     pub fn certificates(&self) -> Option<&Certificates> {
         self.certificates.as_ref()
     }
 
-    /// A directory that lives as long as the cluster.
+    /// Returns a directory that exists as long as the cluster.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Kills a member without notice.
+    /// Kills a member by SIGKILL.
     pub fn kill(&mut self, member: usize) {
         self.members[member].end(Signal::KILL);
     }
 
-    /// Stops a member in good order.
+    /// Stops a member by SIGTERM.
     pub fn stop(&mut self, member: usize) {
         self.members[member].end(Signal::TERM);
     }
 
-    /// Starts a member again that has been stopped or killed, and waits for the cluster.
+    /// Restarts a stopped or killed member, and waits for the cluster.
     ///
     /// # Errors
-    /// If it does not get ready.
+    /// If it does not become ready.
     pub fn restart(&mut self, member: usize) -> io::Result<()> {
         self.spawn(member)?;
         let until = Instant::now() + PATIENCE;
@@ -254,7 +255,7 @@ impl Etcd {
         self.await_ready()
     }
 
-    /// Lets a member hang: connections stay, and nothing answers.
+    /// Suspends a member: its connections stay open without answers.
     pub fn freeze(&self, member: usize) {
         self.members[member].signal(Signal::STOP);
     }
@@ -264,10 +265,10 @@ impl Etcd {
         self.members[member].signal(Signal::CONT);
     }
 
-    /// Runs `etcdctl` against the members that run, and returns what it prints.
+    /// Runs `etcdctl` against the running members, and returns its output.
     ///
     /// # Errors
-    /// With what it prints on standard error if it fails.
+    /// If it fails, with its standard error.
     pub fn ctl(&self, arguments: &[&str]) -> io::Result<String> {
         let running: Vec<String> = (0..self.members.len())
             .filter(|member| self.members[*member].process.is_some())
@@ -298,15 +299,15 @@ impl Etcd {
     /// Writes a value.
     ///
     /// # Errors
-    /// As of [`Etcd::ctl`].
+    /// As [`Etcd::ctl`].
     pub fn put(&self, key: &str, value: &str) -> io::Result<()> {
         self.ctl(&["put", "--", key, value]).map(drop)
     }
 
-    /// Reads a value; empty if there is none.
+    /// Reads a value; empty if the key is missing.
     ///
     /// # Errors
-    /// As of [`Etcd::ctl`].
+    /// As [`Etcd::ctl`].
     pub fn get(&self, key: &str) -> io::Result<String> {
         self.ctl(&["get", "--print-value-only", "--", key]).map(|value| value.trim_end_matches('\n').to_owned())
     }
@@ -314,32 +315,32 @@ impl Etcd {
     /// Deletes a key.
     ///
     /// # Errors
-    /// As of [`Etcd::ctl`].
+    /// As [`Etcd::ctl`].
     pub fn delete(&self, key: &str) -> io::Result<()> {
         self.ctl(&["del", "--", key]).map(drop)
     }
 
-    /// The present revision.
+    /// Returns the present revision.
     ///
     /// # Errors
-    /// As of [`Etcd::ctl`], or if what it prints is not understood.
+    /// As [`Etcd::ctl`], or if the output cannot be parsed.
     pub fn revision(&self) -> io::Result<i64> {
         let answer: serde_json::Value = serde_json::from_str(&self.ctl(&["get", "/", "-w", "json"])?)?;
         answer["header"]["revision"].as_i64().ok_or_else(|| io::Error::other("no revision"))
     }
 
-    /// Throws the history away up to now.
+    /// Compacts the history up to the present revision.
     ///
     /// # Errors
-    /// As of [`Etcd::ctl`].
+    /// As [`Etcd::ctl`].
     pub fn compact(&self) -> io::Result<()> {
         self.ctl(&["compact", &self.revision()?.to_string()]).map(drop)
     }
 
-    /// Makes users necessary: `root`, and `user` who may read and write everything.
+    /// Enables authentication, with the users `root` and `user`, who may read and write all keys.
     ///
     /// # Errors
-    /// As of [`Etcd::ctl`].
+    /// As [`Etcd::ctl`].
     pub fn enable_users(&mut self, user: &str, password: &str) -> io::Result<()> {
         for arguments in [
             &["user", "add", "root:rootpw"][..],
@@ -357,9 +358,9 @@ impl Etcd {
     }
 }
 
-/// Free ports of each member, for clients and for other members.
+/// Returns free ports of each member, for clients and for peers.
 fn draw_ports(members: usize) -> io::Result<Vec<(u16, u16)>> {
-    // All are drawn before any is let go, so that they differ.
+    // All sockets are bound before any is closed, so that the ports differ.
     let listeners: Vec<TcpListener> =
         (0..members * 2).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
     let port = |listener: &TcpListener| listener.local_addr().map(|address| address.port());

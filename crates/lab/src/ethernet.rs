@@ -16,15 +16,15 @@ use crate::netns::{Namespace, NetnsError};
 const ALL: [u8; 6] = [0xff; 6];
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Sends frames by one interface of a namespace.
+/// Sends frames on an interface of a namespace.
 #[derive(Debug)]
 pub struct FrameSender(OwnedFd);
 
 impl FrameSender {
-    /// Gets hold of an interface that is up.
+    /// Opens an interface that is up.
     ///
     /// # Errors
-    /// If the kernel refuses, or no frame ever leaves by the interface.
+    /// If the kernel refuses, or no frame leaves the interface.
     pub fn open(namespace: &Namespace, interface: &str) -> Result<Self, NetnsError> {
         let error = |source| NetnsError::Socket { what: format!("send frames by {interface}"), source };
         namespace.run(|| Self::open_here(interface))?.map_err(error)
@@ -36,9 +36,9 @@ impl FrameSender {
         let index = netdevice::name_to_index(&socket, interface)?;
         let nudge = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
         let end = Instant::now() + PATIENCE;
-        // The address of a frame that leaves by the interface is the interface's.
+        // The source address of an outgoing frame is the interface's.
         let address = loop {
-            // Fails until the interface has an address of its own.
+            // Fails until the interface has a link-local address.
             let _ = nudge.send_to(&[], SocketAddrV6::new(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), 9, 0, index));
             match recvfrom(&socket, &mut [0; 64][..], RecvFlags::empty()) {
                 Ok((_, _, Some(address))) => break address,
@@ -51,7 +51,7 @@ impl FrameSender {
         Ok(Self(socket))
     }
 
-    /// Sends a whole frame.
+    /// Sends a complete frame.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -61,19 +61,19 @@ impl FrameSender {
     }
 }
 
-/// A request by which a guest tells others where its address is.
+/// Returns a gratuitous ARP request, with which a guest announces its address.
 #[must_use]
 pub fn gratuitous_arp(mac: [u8; 6], address: Ipv4Addr) -> Vec<u8> {
     arp(0x0806, 1, (mac, address), ([0; 6], address))
 }
 
-/// A request for somebody else's Ethernet address.
+/// Returns an ARP request for the Ethernet address of `of`.
 #[must_use]
 pub fn arp_request(mac: [u8; 6], address: Ipv4Addr, of: Ipv4Addr) -> Vec<u8> {
     arp(0x0806, 1, (mac, address), ([0; 6], of))
 }
 
-/// A request by which a hypervisor tells others where its guest is.
+/// Returns a reverse ARP request, with which a hypervisor announces the location of its guest.
 #[must_use]
 pub fn reverse_arp(mac: [u8; 6]) -> Vec<u8> {
     let unknown = Ipv4Addr::UNSPECIFIED;

@@ -1,8 +1,9 @@
-//! May tests that need a real kernel run here?
+//! Check whether tests that need a real kernel can run.
 //!
-//! Such tests create private network namespaces and program them; the host's own namespace is never touched.
-//! They need root, or an unprivileged user namespace, in which [`kernel_test!`](crate::kernel_test) then re-runs the
-//! test. `TORTIE_SKIP_KERNEL_TESTS=1` skips them, with a count on standard error.
+//! Such tests create private network namespaces and program them; the host's namespace is never
+//! touched. They need root, or an unprivileged user namespace, in which
+//! [`kernel_test!`](crate::kernel_test) re-runs the test. `TORTIE_SKIP_KERNEL_TESTS=1` skips them
+//! and prints their number to standard error.
 //!
 //! ```no_run
 //! tortie_lab::kernel_test! {
@@ -21,10 +22,11 @@ use std::{
 
 use crate::netns::{on_own_thread, unshare_network};
 
-/// Set to `1` to skip every test that needs a kernel.
+/// Environment variable that skips all kernel tests if it is `1`.
 pub const SKIP_VARIABLE: &str = "TORTIE_SKIP_KERNEL_TESTS";
 
-/// Marks a process that was started again inside a user namespace, so that it does not try once more.
+/// Environment variable of a process that was restarted inside a user namespace, so that it does
+/// not restart again.
 const REEXEC_VARIABLE: &str = "TORTIE_KERNEL_TESTS_IN_USER_NAMESPACE";
 
 static SKIPPED: AtomicUsize = AtomicUsize::new(0);
@@ -34,17 +36,17 @@ static SKIPPED: AtomicUsize = AtomicUsize::new(0);
 #[non_exhaustive]
 pub struct Kernel;
 
-/// Why a kernel test cannot run in this process.
+/// Reason for which a kernel test cannot run in this process.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
-    /// [`SKIP_VARIABLE`] asks for it.
+    /// [`SKIP_VARIABLE`] is set.
     #[error("skipped because {SKIP_VARIABLE} is set ({count} so far in this process)")]
     Skipped {
-        /// How many were skipped by this process, this one included.
+        /// Number of tests skipped by this process, including this one.
         count: usize,
     },
-    /// This process may not create network namespaces; a user namespace may help, see [`in_user_namespace`].
+    /// This process may not create network namespaces; [`in_user_namespace`] may help.
     #[error(
         "no permission to create a network namespace: {0} (run as root, allow unprivileged user namespaces, or set {SKIP_VARIABLE}=1)"
     )]
@@ -52,19 +54,20 @@ pub enum Unavailable {
     /// A tool is missing.
     #[error("`ip` (iproute2) cannot be run: {0}")]
     NoIpCommand(#[source] std::io::Error),
-    /// An unprivileged user namespace was tried, and that failed as well.
+    /// An unprivileged user namespace was tried and failed as well.
     #[error("neither root nor an unprivileged user namespace: {0} (set {SKIP_VARIABLE}=1 to skip)")]
     NoUserNamespace(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Says whether kernel tests may run in this process. The one gate that all kernel tests of the workspace pass.
+/// Checks whether kernel tests may run in this process. All kernel tests of the workspace call it.
 ///
 /// # Errors
-/// The reason why not. A skipped test is counted, and the count is written to standard error past any capture.
+/// The reason if they may not. A skipped test is counted, and the count is written to standard
+/// error past the test harness's capture.
 pub fn require() -> Result<Kernel, Unavailable> {
     if std::env::var(SKIP_VARIABLE).is_ok_and(|value| value == "1") {
         let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
-        // Not eprintln!: the test harness would swallow it.
+        // The test harness would capture eprintln!.
         let _ = writeln!(std::io::stderr(), "kernel tests skipped: {count} ({SKIP_VARIABLE}=1)");
         return Err(Unavailable::Skipped { count });
     }
@@ -73,16 +76,17 @@ pub fn require() -> Result<Kernel, Unavailable> {
     Ok(Kernel)
 }
 
-/// Whether [`in_user_namespace`] has started this process.
+/// Reports whether [`in_user_namespace`] started this process.
 #[must_use]
 pub fn is_in_user_namespace() -> bool {
     std::env::var_os(REEXEC_VARIABLE).is_some()
 }
 
-/// Runs this program again, with `arguments`, as root of a new user namespace with a mount namespace of its own.
+/// Runs this program again, with `arguments`, as root of a new user namespace with a separate mount
+/// namespace.
 ///
 /// # Errors
-/// If no such namespace can be had, with the reason.
+/// If no such namespace can be created, with the reason.
 pub fn in_user_namespace<S: AsRef<std::ffi::OsStr>>(
     arguments: impl IntoIterator<Item = S>,
 ) -> Result<ExitStatus, Unavailable> {
@@ -111,7 +115,8 @@ pub fn in_user_namespace<S: AsRef<std::ffi::OsStr>>(
         .map_err(|error| Unavailable::NoUserNamespace(error.into()))
 }
 
-/// Runs this program again with the same arguments as root of a new user namespace. The exit code says whether it succeeded.
+/// Runs this program again with the same arguments as root of a new user namespace. The exit code
+/// reports success.
 #[must_use]
 pub fn again_in_user_namespace() -> ExitCode {
     match in_user_namespace(std::env::args_os().skip(1)) {
@@ -124,11 +129,11 @@ pub fn again_in_user_namespace() -> ExitCode {
     }
 }
 
-/// Runs one test body, here or inside a user namespace. `path` is the module path of the test function and its
-/// name; [`kernel_test!`](crate::kernel_test) fills it in.
+/// Runs a test body, in this process or inside a user namespace. `path` is the module path and the
+/// name of the test function; [`kernel_test!`](crate::kernel_test) provides it.
 ///
 /// # Panics
-/// If the test cannot run at all, with the reason, and if it fails.
+/// If the test cannot run, with the reason, or if it fails.
 pub fn run_test(path: &str, body: impl FnOnce()) {
     match require() {
         Ok(Kernel) => body(),

@@ -1,22 +1,22 @@
-//! Laboratories: real kernels, servers and agents for tests of the Tortie workspace. Unpublished, and never a dependency outside
-//! tests, benches and `xtask`.
+//! Laboratories: real kernels, servers and agents for tests of the Tortie workspace. This crate is
+//! not published, and only tests, benches and `xtask` depend on it.
 //!
-//! | module | what it gives |
+//! | module | contents |
 //! |---|---|
-//! | [`kernel`] | one question for every test that needs a real kernel: may it run here? |
-//! | [`netns`] | private network namespaces that vanish with the process |
-//! | [`nft`] | transactions of nftables, and what is in a table, by netlink |
+//! | [`kernel`] | check whether tests that need a real kernel can run |
+//! | [`netns`] | private network namespaces that disappear with the process |
+//! | [`nft`] | nftables transactions, and contents of a table, by netlink |
 //! | [`ethernet`] | frames from a namespace, as a virtual machine sends them |
 //! | [`pods`] | nodes with pods, built from namespaces, and the measured reachability between them |
-//! | [`apiserver`] | an API server of Kubernetes on loopback, which misbehaves on demand |
-//! | [`cases`] | policy cases with the reachability they must give |
+//! | [`apiserver`] | a Kubernetes API server on loopback, with injectable faults |
+//! | [`cases`] | policy cases with their expected reachability |
 //! | [`manifests`] | Kubernetes objects in a directory, changed in place |
-//! | [`overlay`] | nodes with an overlay between them, an agent on each |
-//! | [`program`] | programs in namespaces, and what they answer over HTTP |
-//! | [`etcd`] | real etcd clusters on loopback, and ways to make them fail |
+//! | [`overlay`] | nodes connected by an overlay, with an agent on each |
+//! | [`program`] | programs in namespaces, and their HTTP answers |
+//! | [`etcd`] | real etcd clusters on loopback, with failure injection |
 //! | [`conformance`] | runs the cases against an agent on a real kernel |
-//! | [`demo`] | shows what an agent does to a node on a real kernel |
-//! | [`sources`] | one suite that every source of updates passes |
+//! | [`demo`] | demonstrates an agent on a real kernel |
+//! | [`sources`] | a test suite for all sources of updates |
 //!
 //! ```no_run
 //! use tortie_lab::pods::{Lab, LabOptions, Pod, Port, Timing};
@@ -31,10 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::disallowed_methods,
-    reason = "laboratories are where tests get their processes, threads, clocks and files from"
-)]
+#![allow(clippy::disallowed_methods, reason = "laboratories provide processes, threads, clocks and files for tests")]
 
 pub mod apiserver;
 pub mod cases;

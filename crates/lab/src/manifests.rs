@@ -1,6 +1,6 @@
 //! Kubernetes objects in a directory, one file each, changed in place.
 //!
-//! This is how a file datastore sees a cluster change: files appear by renaming, are replaced by renaming, and vanish.
+//! Files appear and are replaced by rename, and are removed, as a file datastore expects.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 
-/// Why a directory of manifests could not be brought up to date.
+/// Error of updating a directory of manifests.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManifestError {
@@ -27,19 +27,19 @@ pub enum ManifestError {
     Nameless(String),
 }
 
-/// A directory that holds one file per object and nothing else.
+/// A directory that contains one file per object and no other files.
 #[derive(Debug)]
 pub struct ManifestDir {
     path: PathBuf,
     files: BTreeMap<String, String>,
 }
 
-/// What [`ManifestDir::replace`] did.
+/// Result of [`ManifestDir::replace`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Changes {
-    /// Files written, new or replaced.
+    /// Number of files written, new or replaced.
     pub written: usize,
-    /// Files removed.
+    /// Number of files removed.
     pub removed: usize,
 }
 
@@ -53,16 +53,17 @@ impl ManifestDir {
         Ok(Self { path: path.to_owned(), files: BTreeMap::new() })
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes the directory hold exactly `objects`: writes what differs, in the order given, then removes what is gone.
+    /// Replaces the contents with exactly `objects`: writes the differences in the given order,
+    /// then removes the other files.
     ///
     /// # Errors
-    /// The first object or file that fails; the directory may be half-way then.
+    /// The first object or file that fails. The directory may be partly updated then.
     pub fn replace(&mut self, objects: &[Value]) -> Result<Changes, ManifestError> {
         let mut changes = Changes::default();
         let mut wanted = BTreeMap::new();

@@ -1,8 +1,8 @@
 //! Private network namespaces.
 //!
-//! A [`Namespace`] has no name on the file system: it lives as long as something holds its descriptor, a
-//! socket made in it, or a process that runs in it. Nothing is left behind when a test is killed, and parallel
-//! tests cannot collide.
+//! A [`Namespace`] has no name in the file system. It exists as long as its descriptor is open, a
+//! socket made in it exists, or a process runs in it. No namespace remains when a test is killed,
+//! and parallel tests cannot conflict.
 
 use std::{
     fs::File,
@@ -15,7 +15,7 @@ use std::{
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
-/// What went wrong while building or using a namespace.
+/// Error of creating or using a namespace.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetnsError {
@@ -25,7 +25,7 @@ pub enum NetnsError {
     /// The kernel refused to enter a namespace.
     #[error("cannot enter a network namespace: {0}")]
     Enter(#[source] std::io::Error),
-    /// A command could not be started at all.
+    /// A command could not be started.
     #[error("cannot start {command:?}: {source}")]
     Start {
         /// The program and its arguments.
@@ -36,11 +36,11 @@ pub enum NetnsError {
     /// A command ended with a failure.
     #[error("{command:?} failed ({status}): {stderr}")]
     Command {
-        /// The program and its arguments, or the batch handed to it.
+        /// The program and its arguments, or its batch input.
         command: String,
-        /// Exit status in words.
+        /// Exit status as text.
         status: String,
-        /// What it wrote to standard error.
+        /// Its standard error.
         stderr: String,
     },
     /// A kernel setting under `/proc/sys` could not be written.
@@ -53,10 +53,10 @@ pub enum NetnsError {
         /// The reason.
         source: std::io::Error,
     },
-    /// A socket could not be made or used.
+    /// A socket could not be created or used.
     #[error("{what}: {source}")]
     Socket {
-        /// What was being done, and for whom.
+        /// The attempted operation and its subject.
         what: String,
         /// The reason.
         source: std::io::Error,
@@ -73,7 +73,7 @@ impl Namespace {
     /// Creates an empty namespace with its loopback interface up.
     ///
     /// # Errors
-    /// If the kernel refuses, for want of privilege above all: see [`crate::kernel::require`].
+    /// If the kernel refuses, mostly for lack of privilege: see [`crate::kernel::require`].
     pub fn new() -> Result<Self, NetnsError> {
         let link = on_own_thread(|| {
             unshare_network()?;
@@ -85,13 +85,14 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// A path that names this namespace, for `nsenter --net=PATH` or `ip link … netns PATH`; valid while `self` lives.
+    /// Returns a path of this namespace, for `nsenter --net=PATH` or `ip link … netns PATH`; valid
+    /// while `self` exists.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.link.as_raw_fd()).into()
     }
 
-    /// Moves the calling thread into this namespace for good. Prefer [`Namespace::run`].
+    /// Moves the calling thread into this namespace permanently. Prefer [`Namespace::run`].
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -100,8 +101,8 @@ impl Namespace {
             .map_err(|errno| NetnsError::Enter(errno.into()))
     }
 
-    /// Runs `body` on a thread that is inside this namespace. Sockets made and processes started there belong to
-    /// the namespace, whoever uses them later.
+    /// Runs `body` on a thread inside this namespace. Sockets created and processes started there
+    /// stay in the namespace, regardless of the thread that uses them later.
     ///
     /// # Errors
     /// If the namespace cannot be entered.
@@ -118,7 +119,7 @@ impl Namespace {
         self.run(|| command.spawn())?.map_err(|source| NetnsError::Start { command: text, source })
     }
 
-    /// Runs `command` with `stdin` inside this namespace and returns what it wrote.
+    /// Runs `command` with `stdin` inside this namespace, and returns its output.
     ///
     /// # Errors
     /// If it cannot be started or ends with a failure.
@@ -127,7 +128,8 @@ impl Namespace {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.spawn(command)?;
         if let Some(mut pipe) = child.stdin.take() {
-            // A child that dies without reading its input says why on its standard error.
+            // A child that exits without reading its input reports the reason on its standard
+            // error.
             let _ = pipe.write_all(stdin.as_bytes());
         }
         let output = child.wait_with_output().map_err(|source| NetnsError::Start { command: text.clone(), source })?;
@@ -148,7 +150,7 @@ impl Namespace {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Hands lines to `ip -batch` inside this namespace.
+    /// Passes lines to `ip -batch` inside this namespace.
     ///
     /// # Errors
     /// If one of them fails.
@@ -160,7 +162,8 @@ impl Namespace {
         self.output(Command::new("ip").args(["-batch", "-"]), &batch).map(drop)
     }
 
-    /// Writes settings under `/proc/sys/net` of this namespace: pairs of a path below that folder and a value.
+    /// Writes settings under `/proc/sys/net` of this namespace: pairs of a path below that folder
+    /// and a value.
     ///
     /// # Errors
     /// If one cannot be written.
@@ -179,12 +182,12 @@ impl Namespace {
 }
 
 /// Moves the calling thread into a new network namespace.
-#[allow(deprecated, reason = "the replacement is unsafe because of CLONE_FILES, which is not asked for here")]
+#[allow(deprecated, reason = "the replacement is unsafe because of CLONE_FILES, which is not used here")]
 pub(crate) fn unshare_network() -> std::io::Result<()> {
     rustix::thread::unshare(UnshareFlags::NEWNET).map_err(Into::into)
 }
 
-/// Runs `body` on a thread of its own, so that changing the namespace does not affect the caller.
+/// Runs `body` on a separate thread, so that changing the namespace does not affect the caller.
 pub(crate) fn on_own_thread<T: Send>(body: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| match scope.spawn(body).join() {
         Ok(value) => value,

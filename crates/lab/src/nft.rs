@@ -1,4 +1,4 @@
-//! Transactions of nftables on a real kernel, and what it has of a table, by netlink.
+//! nftables transactions on a real kernel, and the kernel's contents of a table, by netlink.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -22,18 +22,18 @@ const DUMP: u16 = 0x300;
 const HEADER_LEN: usize = 16;
 const BUFFER: usize = 64 << 20;
 
-/// A socket in the network namespace of the thread that opens it.
+/// A netlink socket in the network namespace of the thread that opens it.
 #[derive(Debug)]
 pub struct Nft {
     socket: OwnedFd,
     sequence: u32,
 }
 
-/// What the kernel refuses: the place of the command, and why.
+/// Commands that the kernel refuses: position in the transaction, and error.
 pub type Refused = Vec<(usize, Errno)>;
 
 impl Nft {
-    /// Opens one.
+    /// Opens a socket.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -47,10 +47,10 @@ impl Nft {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Has all changes made, or none.
+    /// Applies all changes of a transaction, or none.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// The commands that the kernel refuses.
     ///
     /// # Panics
     /// If the kernel does not answer.
@@ -61,7 +61,7 @@ impl Nft {
         for message in &messages {
             bytes.extend(self.message(message.kind, message.flags | REQUEST, &message.payload));
         }
-        // The kernel answers to all that went before this.
+        // The kernel acknowledges the end after all commands.
         bytes.extend(self.message(BATCH_END, REQUEST | ACK, &BATCH));
         let end = self.sequence;
         sendto(&self.socket, &bytes, SendFlags::empty(), &SocketAddrNetlink::new(0, 0)).expect("the batch is sent");
@@ -84,13 +84,13 @@ impl Nft {
                 }
             }
             if !refused.is_empty() {
-                // After a refusal nothing comes at the end.
+                // After a refusal, the end is not acknowledged.
                 return Err(refused);
             }
         }
     }
 
-    /// What there is of a table; `None` if nothing of it is there.
+    /// Returns the kernel's contents of a table; `None` if the table does not exist.
     ///
     /// # Panics
     /// If the kernel does not answer.
@@ -105,7 +105,7 @@ impl Nft {
                         continue;
                     }
                     match kind {
-                        // Nothing of the name is there.
+                        // The table does not exist.
                         NLMSG_DONE | NLMSG_ERROR => break 'listing,
                         _ => reader.on_message(kind, payload).expect("the kernel's messages are complete"),
                     }
@@ -115,11 +115,11 @@ impl Nft {
         reader.finish()
     }
 
-    /// Brings the kernel to what is wanted of a table; returns the transactions that it took. The time that the table waits for
-    /// passes at once.
+    /// Brings the kernel to the desired state of a table, and returns the transactions. Waiting
+    /// times of the table elapse immediately.
     ///
     /// # Errors
-    /// If it cannot be brought there.
+    /// If the table cannot be brought to this state.
     ///
     /// # Panics
     /// If the kernel does not answer.
@@ -164,7 +164,7 @@ impl Nft {
     }
 }
 
-/// Type, sequence number and payload of each message of a datagram.
+/// Returns type, sequence number and payload of each message of a datagram.
 fn frames(mut rest: &[u8]) -> Vec<(u16, u32, &[u8])> {
     let mut frames = Vec::new();
     while rest.len() >= HEADER_LEN {

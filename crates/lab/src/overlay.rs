@@ -1,4 +1,4 @@
-//! A cluster of nodes between which an overlay carries packets: what its datastore says, and an agent on each node.
+//! A cluster of nodes connected by an overlay: its datastore, and an agent on each node.
 //!
 //! ```no_run
 //! use tortie_lab::pods::Pod;

@@ -1,12 +1,14 @@
-//! Nodes with pods on this machine, and the reachability between them.
+//! Nodes with pods on this machine, and measurement of the reachability between them.
 //!
-//! Every pod is a network namespace joined to the node's namespace by a veth pair, wired as Calico wires it: the
-//! node side is named by [`interface_name`] and has the address `ee:ee:ee:ee:ee:ee`, the pod side is `eth0` with the
-//! pod's addresses as /32 and /128 and default routes via `169.254.1.1` (which the node side answers by proxy ARP)
-//! and `fe80::ecee:eeff:feee:eeee`. Each node's `eth0` hangs on the bridge of its subnet. The bridges are those of a host
-//! outside the cluster, which is the router between subnets.
+//! Every pod is a network namespace connected to the node's namespace by a veth pair, as with
+//! Calico. The node side has the name [`interface_name`] and the address `ee:ee:ee:ee:ee:ee`. The
+//! pod side is `eth0` with the pod's addresses as /32 and /128, and default routes via
+//! `169.254.1.1` (which the node side answers by proxy ARP) and `fe80::ecee:eeff:feee:eeee`. Each
+//! node's `eth0` is connected to the bridge of its subnet. The bridges are those of a host outside
+//! the cluster, which is the router between subnets.
 //!
-//! Every pod serves its ports over TCP, UDP and SCTP. [`Lab::probe`] tries any set of flows at the same time.
+//! Every pod serves its ports over TCP, UDP and SCTP. [`Lab::probe`] tries any set of flows
+//! concurrently.
 
 mod client;
 mod flow;
@@ -26,21 +28,21 @@ pub use wiring::{NODE_ADDRESSES, OUTSIDE_ADDRESSES, interface_name, node_address
 use crate::netns::{Namespace, NetnsError};
 use server::Server;
 
-/// A pod as the laboratory sees it: addresses and ports, no labels.
+/// A pod of a laboratory: addresses and ports, no labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
-    /// Its Kubernetes namespace and name.
+    /// Kubernetes namespace and name.
     pub place: Place,
-    /// Its addresses, at most one per family in practice.
+    /// Addresses, at most one per family in practice.
     pub addresses: Vec<IpAddr>,
-    /// What it serves.
+    /// Served ports.
     pub ports: Vec<Port>,
-    /// Which node it is on, from 0.
+    /// Number of its node, from 0.
     pub node: usize,
 }
 
 impl Pod {
-    /// A pod `namespace/name` of the first node.
+    /// Returns a pod `namespace/name` on the first node.
     #[must_use]
     pub fn new(
         namespace: &str,
@@ -56,7 +58,7 @@ impl Pod {
         }
     }
 
-    /// The same on another node.
+    /// Moves it to another node.
     #[must_use]
     pub fn on(mut self, node: usize) -> Self {
         self.node = node;
@@ -64,23 +66,24 @@ impl Pod {
     }
 }
 
-/// Who configures the node's side of the pods' interfaces.
+/// Party that configures the node's side of the pods' interfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NodeSide {
-    /// The laboratory: routes to the pods, proxy ARP and forwarding are in place before [`Lab::new`] returns.
+    /// The laboratory: routes to the pods, proxy ARP and forwarding are in place before
+    /// [`Lab::new`] returns.
     #[default]
     Complete,
-    /// The agent under test; without it no packet reaches a pod.
+    /// The agent under test; without it, no packet reaches a pod.
     ByAgent,
 }
 
-/// How to build a laboratory.
+/// Options of a laboratory.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct LabOptions {
-    /// Who configures the node's side of the pods' interfaces.
+    /// Party that configures the node's side of the pods' interfaces.
     pub node_side: NodeSide,
-    /// The subnet that each node is in. The first node is in subnet 0.
+    /// Subnet of each node. The first node is in subnet 0.
     pub subnets: Vec<u8>,
 }
 
@@ -91,19 +94,20 @@ impl Default for LabOptions {
 }
 
 impl LabOptions {
-    /// Options that leave routes and interface settings on the node to the agent under test.
+    /// Returns options that leave routes and interface settings of the node to the agent under
+    /// test.
     #[must_use]
     pub fn for_agent() -> Self {
         Self { node_side: NodeSide::ByAgent, ..Self::default() }
     }
 
-    /// So many nodes in one subnet.
+    /// Sets this number of nodes, in one subnet.
     #[must_use]
     pub fn nodes(self, nodes: usize) -> Self {
         self.subnets(vec![0; nodes.max(1)])
     }
 
-    /// A node in each of these subnets.
+    /// Sets a node in each of these subnets.
     #[must_use]
     pub fn subnets(mut self, subnets: impl Into<Vec<u8>>) -> Self {
         self.subnets = subnets.into();
@@ -111,12 +115,12 @@ impl LabOptions {
     }
 }
 
-/// How long a probe waits.
+/// Waiting times of a probe.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
-    /// No probe waits longer than this for its answer.
+    /// Maximum wait for the answer of a flow.
     pub timeout: Duration,
-    /// The round ends early when no answer has come for this long.
+    /// Time without any answer after which the round ends early.
     pub quiet: Duration,
 }
 
@@ -127,14 +131,14 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// Patience for a second look: waits the whole `timeout` for every flow.
+    /// Waits the whole `timeout` for every flow, as for a second measurement.
     #[must_use]
     pub fn patient(timeout: Duration) -> Self {
         Self { timeout, quiet: timeout }
     }
 }
 
-/// A pod that stands in the laboratory.
+/// A place in the laboratory, with its namespace.
 #[derive(Debug)]
 struct Station {
     pod: Pod,
@@ -143,12 +147,12 @@ struct Station {
     _server: Option<Server>,
 }
 
-/// Nodes with pods. Everything vanishes when it is dropped, or when the process dies.
+/// Nodes with pods. Their namespaces disappear when it is dropped, or when the process ends.
 #[derive(Debug)]
 pub struct Lab {
     options: LabOptions,
     stations: BTreeMap<Place, Station>,
-    /// The nodes after the first one, which is a place.
+    /// Nodes after the first one, which is a [`Place`].
     others: Vec<Namespace>,
 }
 
@@ -156,7 +160,7 @@ impl Lab {
     /// Builds the nodes with `pods`.
     ///
     /// # Errors
-    /// If a namespace, an interface or a server cannot be made; nothing is left behind then.
+    /// If a namespace, an interface or a server cannot be created. All namespaces are removed then.
     pub fn new(pods: &[Pod], options: &LabOptions) -> Result<Self, NetnsError> {
         let (node, others, outside) = wiring::build_nodes(&options.subnets)?;
         let served = |place, addresses: [IpAddr; 2], namespace: Namespace| -> Result<Station, NetnsError> {
@@ -173,11 +177,12 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Adds and removes pods so that the nodes have exactly `pods`. A pod that stays as it is keeps its namespace; one
-    /// whose addresses, ports or node differ is recreated.
+    /// Adds and removes pods so that the nodes have exactly `pods`. An unchanged pod keeps its
+    /// namespace; a pod with different addresses, ports or node is recreated.
     ///
     /// # Errors
-    /// If a namespace, an interface or a server cannot be made, or a pod is on a node that is not there.
+    /// If a namespace, an interface or a server cannot be created, or the node of a pod does not
+    /// exist.
     pub fn set_pods(&mut self, pods: &[Pod]) -> Result<(), NetnsError> {
         for pod in pods {
             self.node_of_number(pod.node)?;
@@ -185,7 +190,7 @@ impl Lab {
         let gone: Vec<Pod> = self.pods().filter(|pod| !pods.contains(pod)).cloned().collect();
         for number in 0..self.nodes() {
             let names = gone.iter().filter(|pod| pod.node == number).filter_map(|pod| interface_name(&pod.place));
-            // Deleting the link is what frees its name at once; the kernel takes its time with the namespace.
+            // Deleting the link frees its name immediately; the kernel deletes the namespace later.
             self.node_of_number(number)?.ip(names.map(|name| format!("link del {name}")))?;
         }
         for pod in &gone {
@@ -203,17 +208,18 @@ impl Lab {
         Ok(())
     }
 
-    /// Deletes a pod's interface as a node that goes wild does. Its namespace, and what runs there, stays.
+    /// Deletes a pod's interface, as a malfunction of the node would. Its namespace and the
+    /// processes in it remain.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the pod is unknown or has no interface.
     pub fn unplug(&self, place: &Place) -> Result<(), NetnsError> {
         let name = interface_name(place).ok_or_else(|| unknown(place))?;
         self.node_of(place)?.ip([format!("link del {name}")])
     }
 
-    /// Recreates a pod's interface, by the same name with another index. Its settings and routes on the node are left to
-    /// the agent.
+    /// Recreates a pod's interface with the same name and another index. Its settings and routes on
+    /// the node are left to the agent.
     ///
     /// # Errors
     /// If the pod is unknown, or has an interface.
@@ -222,10 +228,10 @@ impl Lab {
         wiring::plug(self.node_of(place)?, &station.pod, &station.namespace)
     }
 
-    /// Serves `ports` on the node or on the outside host as well, replacing what it served before.
+    /// Serves `ports` on the node or on the outside host, instead of the ports served before.
     ///
     /// # Errors
-    /// If a server cannot be started, or there is no such place.
+    /// If a server cannot be started, or the place does not exist.
     pub fn serve(&mut self, place: &Place, ports: &[Port]) -> Result<(), NetnsError> {
         let station = self.stations.get_mut(place).ok_or_else(|| unknown(place))?;
         station._server = None;
@@ -234,7 +240,7 @@ impl Lab {
         Ok(())
     }
 
-    /// The node's namespace: start the agent here.
+    /// Returns the node's namespace, in which to start the agent.
     ///
     /// # Panics
     /// Never: every laboratory has a node.
@@ -243,13 +249,13 @@ impl Lab {
         &self.stations[&Place::Node].namespace
     }
 
-    /// The namespace of the node of this number, from 0.
+    /// Returns the namespace of the node of this number, from 0.
     #[must_use]
     pub fn node_at(&self, number: usize) -> Option<&Namespace> {
         number.checked_sub(1).map_or_else(|| Some(self.node()), |number| self.others.get(number))
     }
 
-    /// How many nodes there are.
+    /// Returns the number of nodes.
     #[must_use]
     pub fn nodes(&self) -> usize {
         1 + self.others.len()
@@ -262,23 +268,23 @@ impl Lab {
         })
     }
 
-    /// The node that a pod is on.
+    /// Returns the namespace of a pod's node.
     fn node_of(&self, place: &Place) -> Result<&Namespace, NetnsError> {
         self.node_of_number(self.stations.get(place).ok_or_else(|| unknown(place))?.pod.node)
     }
 
-    /// The namespace of a pod, of the node or of the host outside.
+    /// Returns the namespace of a pod, of the node or of the outside host.
     #[must_use]
     pub fn namespace(&self, place: &Place) -> Option<&Namespace> {
         self.stations.get(place).map(|station| &station.namespace)
     }
 
-    /// The pods that stand, in order of their names.
+    /// Returns the present pods, in order of their names.
     pub fn pods(&self) -> impl Iterator<Item = &Pod> {
         self.stations.values().map(|station| &station.pod).filter(|pod| matches!(pod.place, Place::Pod { .. }))
     }
 
-    /// Every flow from a pod to a port of another pod, in every family that both have.
+    /// Returns every flow from a pod to a port of another pod, in every family that both have.
     #[must_use]
     pub fn flows(&self) -> Vec<Flow> {
         let mut flows = Vec::new();
@@ -298,20 +304,20 @@ impl Lab {
         flows
     }
 
-    /// Tries all `flows` at the same time and reports what became of each.
+    /// Tries all `flows` concurrently and returns their outcomes.
     ///
     /// # Errors
-    /// If a flow names an unknown place or an address that it lacks, or the prober itself cannot work. A flow that
-    /// does not come through is an outcome, not an error.
+    /// If a flow names an unknown place or an address that the place lacks, or the prober fails. A
+    /// flow without an answer is an outcome, not an error.
     pub fn probe(&self, flows: &[Flow], timing: &Timing) -> Result<Reachability, NetnsError> {
         client::probe(&self.tries(flows)?, timing)
     }
 
-    /// Tries all `flows` again and again, until one of them comes through, and tells when that was. `None` if none does
-    /// within `patience`.
+    /// Tries all `flows` repeatedly until one of them succeeds, and returns the time of its answer.
+    /// `None` if none succeeds within `patience`.
     ///
     /// # Errors
-    /// As those of [`Lab::probe`].
+    /// As [`Lab::probe`].
     pub fn first_reached(&self, flows: &[Flow], patience: Duration) -> Result<Option<Instant>, NetnsError> {
         client::first_reached(&self.tries(flows)?, patience)
     }
@@ -331,11 +337,11 @@ impl Lab {
         flows.iter().map(resolve).collect()
     }
 
-    /// Opens a TCP connection that stays, to see what a later change does to it. The server names itself and then
-    /// echoes.
+    /// Opens a persistent TCP connection, to test the effect of a later change on it. The server
+    /// sends its name and then echoes.
     ///
     /// # Errors
-    /// If the connection cannot be made within `timeout`.
+    /// If the connection cannot be established within `timeout`.
     pub fn connect(&self, flow: &Flow, timeout: Duration) -> Result<TcpStream, NetnsError> {
         let from = self.stations.get(&flow.from).ok_or_else(|| unknown(&flow.from))?;
         let to = self.stations.get(&flow.to).ok_or_else(|| unknown(&flow.to))?;

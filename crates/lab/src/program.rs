@@ -1,4 +1,4 @@
-//! Programs that run beside a laboratory, and what they answer over HTTP.
+//! Programs that run beside a laboratory, and their HTTP answers.
 
 use std::{
     fs::{File, OpenOptions},
@@ -13,17 +13,17 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::netns::{Namespace, NetnsError};
 
-/// How long a program has to end by itself.
+/// Time that a program has to exit after SIGTERM.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Why a program could not be started, or does not run any more.
+/// Error of starting or running a program.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
     /// It cannot be started.
     #[error(transparent)]
     Namespace(#[from] NetnsError),
-    /// Its log cannot be opened, or its process not be asked.
+    /// Its log cannot be opened, or its process cannot be waited for.
     #[error("{}: {source}", path.display())]
     Log {
         /// Path of the log.
@@ -31,26 +31,26 @@ pub enum ProgramError {
         /// The reason.
         source: io::Error,
     },
-    /// It ended on its own.
+    /// It ended unexpectedly.
     #[error("the {program} ended ({status}); the end of its log:\n{log}")]
     Died {
-        /// Which program.
+        /// Name of the program.
         program: &'static str,
-        /// Exit status in words.
+        /// Exit status as text.
         status: String,
-        /// The last lines of its log.
+        /// Last lines of its log.
         log: String,
     },
 }
 
-/// Where a program is that the shell would find by this name.
+/// Returns the path of a program by a search of `PATH`.
 pub(crate) fn find(name: &str) -> io::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file());
     found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{name} is not installed")))
 }
 
-/// Programs of iptables, IP sets and nftables. They are links to a few files.
+/// Names of the iptables, ipset and nft programs. They are links to a few files.
 const PACKET_FILTERS: [&str; 13] = [
     "iptables",
     "ip6tables",
@@ -67,8 +67,9 @@ const PACKET_FILTERS: [&str; 13] = [
     "nft",
 ];
 
-/// Shell text that hides the programs of iptables, IP sets and nftables from whoever comes after it: in its mount namespace, which must
-/// be its own, they cannot be run by any name. It ends, and says why, if one can.
+/// Returns shell text that hides all programs named in `PACKET_FILTERS` in its mount namespace,
+/// which must be a private one, so that the following commands cannot run them by any name. The
+/// text exits with a message if one can still be run.
 #[must_use]
 pub fn hiding_packet_filters() -> String {
     let folders = "/usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin";
@@ -84,20 +85,20 @@ pub fn hiding_packet_filters() -> String {
     )
 }
 
-/// A program with a BPF file system of its own, so that what it pins there ends with it.
+/// Returns a command with a private BPF file system, so that its pinned objects disappear with it.
 ///
 /// # Errors
-/// If a program that it takes is not installed.
+/// If a required program is not installed.
 pub fn with_own_pins(program: &Path) -> io::Result<Command> {
     in_own_mounts(program, &format!("'{}' -t bpf bpf /sys/fs/bpf || exit", find("mount")?.display()))
 }
 
-/// A program that cannot run any of iptables, IP sets and nftables; with a BPF file system of its own if it pins anything, which takes
-/// root.
+/// Returns a command that cannot run any of iptables, ipset and nft; with a private BPF file system
+/// if it pins objects, which needs root.
 pub(crate) fn without_packet_filters(program: &Path, pins: bool) -> io::Result<Command> {
     let mount = format!("'{}' -t bpf bpf /sys/fs/bpf || exit", find("mount")?.display());
     let pins = if pins { mount } else { String::new() };
-    // What it finds programs by is not what finds these.
+    // The program's `PATH` may differ from the one needed here.
     let hiding = hiding_packet_filters();
     in_own_mounts(
         program,
@@ -105,7 +106,7 @@ pub(crate) fn without_packet_filters(program: &Path, pins: bool) -> io::Result<C
     )
 }
 
-/// A program with mounts of its own, before which this shell text is run.
+/// Returns a command that runs this shell text and then the program, in a private mount namespace.
 fn in_own_mounts(program: &Path, text: &str) -> io::Result<Command> {
     let become_it = format!("{text}\nexec \"$0\" \"$@\"");
     let mut command = Command::new(find("unshare")?);
@@ -113,7 +114,8 @@ fn in_own_mounts(program: &Path, text: &str) -> io::Result<Command> {
     Ok(command)
 }
 
-/// A program in a namespace that is asked to end, and then made to, when this is dropped.
+/// A program in a namespace. When dropped, it receives SIGTERM, and later SIGKILL if it does not
+/// exit.
 #[derive(Debug)]
 pub struct Program {
     name: &'static str,
@@ -122,7 +124,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts a program whose output is added to `folder`/`name`.log.
+    /// Starts a program whose output is appended to `folder`/`name`.log.
     ///
     /// # Errors
     /// If its log cannot be opened, or it cannot be started.
@@ -141,13 +143,13 @@ impl Program {
         Ok(Self { name, child, log })
     }
 
-    /// Its process.
+    /// Returns its process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// The last lines of its log.
+    /// Returns the last lines of its log.
     #[must_use]
     pub fn log_tail(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
@@ -155,10 +157,10 @@ impl Program {
         lines[lines.len().saturating_sub(30)..].join("\n")
     }
 
-    /// Succeeds while it runs.
+    /// Checks that it is running.
     ///
     /// # Errors
-    /// How it ended, with the end of its log.
+    /// If it has ended, with its status and the end of its log.
     pub fn check(&mut self) -> Result<(), ProgramError> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -169,18 +171,18 @@ impl Program {
         }
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Sends SIGTERM and waits for its exit.
     ///
     /// # Errors
-    /// If its process cannot be asked.
+    /// If its process cannot be waited for.
     pub fn stop(self) -> Result<ExitStatus, ProgramError> {
         self.stop_by(Signal::TERM)
     }
 
-    /// Sends it a signal that ends it, and waits until it has ended.
+    /// Sends a terminating signal and waits for its exit.
     ///
     /// # Errors
-    /// If its process cannot be asked.
+    /// If its process cannot be waited for.
     pub fn stop_by(mut self, signal: Signal) -> Result<ExitStatus, ProgramError> {
         self.send(signal);
         self.child.wait().map_err(|source| ProgramError::Log { path: self.log.clone(), source })
@@ -209,25 +211,25 @@ impl Drop for Program {
     }
 }
 
-/// An answer over HTTP.
+/// An HTTP answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The status code.
     pub status: u16,
-    /// What follows the head.
+    /// The body.
     pub body: String,
 }
 
 impl Answer {
-    /// Asks on the loopback interface of `namespace`.
+    /// Sends a GET request to the loopback interface of `namespace`.
     ///
     /// # Errors
-    /// If nobody listens, or the answer is not there within `patience` or is none.
+    /// If no process listens, or no valid answer arrives within `patience`.
     pub fn get(namespace: &Namespace, port: u16, path: &str, patience: Duration) -> io::Result<Self> {
         namespace.run(|| ask(port, path, patience)).map_err(io::Error::other)?
     }
 
-    /// The value of a metric without labels.
+    /// Returns the value of a metric without labels.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
         self.body.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
@@ -255,7 +257,7 @@ mod tests {
     use super::*;
     use crate::kernel_test;
 
-    /// The status with which a shell ends that tries all programs by their full names, and by those alone.
+    /// Reports whether a shell fails to run any of the programs, by name and by path.
     fn tried(mut command: Command) -> bool {
         let names = PACKET_FILTERS.join(" ");
         let text = format!(
@@ -271,7 +273,7 @@ mod tests {
             let shell = find("sh").unwrap();
             assert!(!tried(Command::new(&shell)), "nothing is installed that could be hidden");
             assert!(tried(without_packet_filters(&shell, false).unwrap()));
-            // They are hidden from that one alone.
+            // They are hidden from that command only.
             assert!(!tried(Command::new(&shell)));
         }
     }

@@ -1,4 +1,4 @@
-//! Parts of a list of cases, which together are the list.
+//! Disjoint parts of a list of cases, which together form the list.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -15,7 +15,7 @@ impl Shard {
     /// The whole list.
     pub const ALL: Self = Self { index: 0, count: NonZeroUsize::MIN };
 
-    /// Whether the entry at this position belongs to it.
+    /// Reports whether the entry at this position belongs to it.
     #[must_use]
     pub fn contains(self, position: usize) -> bool {
         position % self.count == self.index
@@ -28,7 +28,7 @@ impl fmt::Display for Shard {
     }
 }
 
-/// A text that is not `INDEX/COUNT` with `INDEX` below `COUNT`.
+/// Text that is not `INDEX/COUNT` with `INDEX` below `COUNT`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not INDEX/COUNT with INDEX below COUNT")]
 pub struct NotAShard(String);

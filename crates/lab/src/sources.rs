@@ -1,7 +1,8 @@
-//! One suite that every source of updates passes: same edits, same states, whatever happens to the datastore.
+//! A test suite for all sources of updates: equal edits must give equal states, despite failures of
+//! the datastore.
 //!
-//! Who has a source writes a [`SourceUnderTest`]: a datastore with an editor, and ways to disturb the connection between
-//! it and the source. Then [`run`] does the rest:
+//! To test a source, implement [`SourceUnderTest`]: a datastore with an editor, and ways to disturb
+//! the connection between it and the source. [`run`] then executes the suite:
 //!
 //! ```no_run
 //! use tortie_datastore::Source;
@@ -40,54 +41,59 @@ use tortie_resources::manifest::ObjectId;
 pub use folder::Folder;
 use world::World;
 
-/// A datastore, and a source that reads it over a connection which can be disturbed.
+/// A datastore, and a source that reads it over a connection that can be disturbed.
 ///
-/// The editor is not disturbed: it reaches the datastore whenever that runs. The suite never edits while the datastore is
-/// [down](SourceUnderTest::stop).
+/// The editor is not disturbed: it reaches the datastore whenever the datastore runs. The suite
+/// never edits while the datastore is [stopped](SourceUnderTest::stop).
 pub trait SourceUnderTest {
-    /// A source that has not read anything yet. It should look for what it cannot reach again after milliseconds rather
-    /// than seconds. Only one is in use at a time.
+    /// Returns a source that has not read anything yet. It should retry an unreachable datastore
+    /// after milliseconds rather than seconds. Only one source is in use at a time.
     fn source(&mut self) -> Box<dyn Source>;
 
-    /// Changes the datastore, in this order; returns when it is done. The source may see any of the states between.
+    /// Applies the edits in this order, and returns afterwards. The source may observe any
+    /// intermediate state.
     fn edit(&mut self, edits: &[Edit]);
 
-    /// What cannot be done here, and why. All of it is reported; cases that need it are not run.
+    /// Returns the unsupported operations with reasons. The report lists them, and cases that need
+    /// them are not run.
     fn lacks(&self) -> Vec<(Need, &'static str)>;
 
-    /// Whether this key is there, or may be, without the suite's doing; such are not looked at.
+    /// Reports whether this key exists, or may exist, independently of the suite. The suite ignores
+    /// such keys.
     fn is_background(&self, key: &Key) -> bool {
         let _ = key;
         false
     }
 
-    /// Kills the datastore without any farewell; it answers nobody until [`SourceUnderTest::start`].
+    /// Kills the datastore without closing connections properly; it does not answer until
+    /// [`SourceUnderTest::start`].
     fn stop(&mut self) {
         unsupported(Need::Stop)
     }
 
-    /// Starts the datastore that was killed, with all that was written to it.
+    /// Restarts the stopped datastore with all data written to it.
     fn start(&mut self) {
         unsupported(Need::Stop)
     }
 
-    /// Breaks the source's connections, once. New ones can be made.
+    /// Breaks the source's connections once. It can reconnect.
     fn cut(&mut self) {
         unsupported(Need::Cut)
     }
 
-    /// Lets nothing pass between datastore and source, without breaking connections or refusing new ones.
+    /// Holds back all data between datastore and source, without breaking connections or refusing
+    /// new ones.
     fn partition(&mut self) {
         unsupported(Need::Partition)
     }
 
-    /// Lets everything pass again.
+    /// Ends the partition.
     fn heal(&mut self) {
         unsupported(Need::Partition)
     }
 
-    /// Makes the datastore forget its history: who was not connected since the last edit cannot hear of what was missed.
-    /// May break the source's connections.
+    /// Makes the datastore discard its history: a client that was not connected since the last edit
+    /// cannot receive the missed changes. May break the source's connections.
     fn compact(&mut self) {
         unsupported(Need::Compact)
     }
@@ -97,7 +103,7 @@ fn unsupported(need: Need) -> ! {
     panic!("{need} is neither done nor among what the source lacks")
 }
 
-/// What a case of the suite takes.
+/// Requirement of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
     /// [`SourceUnderTest::stop`] and [`SourceUnderTest::start`].
@@ -108,16 +114,16 @@ pub enum Need {
     Partition,
     /// [`SourceUnderTest::compact`].
     Compact,
-    /// Objects that are not valid can be written, and the last good version of one is remembered by what reads it.
+    /// Invalid objects can be written, and the reader keeps the last valid version of an object.
     BadObjects,
-    /// Objects that are not valid are told as problems by the source itself.
+    /// The source itself reports invalid objects as problems.
     Problems,
-    /// That the datastore cannot be read is told.
+    /// The source reports that the datastore cannot be read.
     Unavailable,
 }
 
 impl fmt::Display for Need {
-    /// `stop`, `cut` and so on.
+    /// Writes `stop`, `cut` and so on.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Stop => "stop",
@@ -134,24 +140,24 @@ impl fmt::Display for Need {
 /// A change of the datastore.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Edit {
-    /// Creates or replaces an object: the whole of it, `apiVersion` and `kind` included, as people write it. Its kind is
+    /// Creates or replaces an object, given completely with `apiVersion` and `kind`. Its kind is
     /// one of `projectcalico.org/v3`.
     Put(ObjectId, Value),
     /// Deletes an object that exists.
     Delete(ObjectId),
 }
 
-/// What became of the cases.
+/// Results of the cases.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The cases that were run.
+    /// Cases that were run.
     pub passed: Vec<&'static str>,
-    /// The cases that could not be run, each with what it needs and why that cannot be done.
+    /// Cases that were not run, each with its unsupported requirement and the reason.
     pub not_supported: Vec<(&'static str, Need, &'static str)>,
 }
 
 impl fmt::Display for Report {
-    /// A line for each case.
+    /// Writes a line for each case.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for case in &self.passed {
             writeln!(f, "passed         {case}")?;
@@ -163,7 +169,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs every case, each with a datastore of its own that is empty.
+/// Runs every case, each with a new, empty datastore.
 ///
 /// # Panics
 /// If the source does not pass.

@@ -1,11 +1,11 @@
-//! What policies say about a packet, by brute force.
+//! Brute-force evaluation of policies for a packet.
 //!
-//! [`DesiredState`] keeps what a stream of [`DesiredUpdate`]s leaves behind and answers for one packet at a time,
-//! straight from the meaning of policies: no chains, no marks, no indexes. It exists to disagree with a dataplane that
-//! is wrong, and shares no code with one.
+//! [`DesiredState`] accumulates a stream of [`DesiredUpdate`]s and evaluates one packet at a time
+//! directly by the meaning of policies: no chains, no marks, no indexes. As an oracle it shares no
+//! code with any dataplane.
 //!
-//! The meaning of a rule is that of `felix/calc/rule_scanner.go` and `felix/rules/policy.go`, of tiers and profiles
-//! that of `felix/calc/policy_resolver.go` and `felix/rules/endpoints.go`.
+//! The meaning of rules follows `felix/calc/rule_scanner.go` and `felix/rules/policy.go`; that of
+//! tiers and profiles follows `felix/calc/policy_resolver.go` and `felix/rules/endpoints.go`.
 
 mod rule;
 
@@ -23,31 +23,31 @@ use tortie_model::{
 
 use crate::packet::Packet;
 
-/// Which lists of a host endpoint, or of a workload, are asked.
+/// Policy layer of a host endpoint or a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
     /// Traffic of a workload, or of the host itself: tiers, then profiles, then deny.
     Normal,
-    /// Traffic that the host forwards: tiers; allowed if there are none.
+    /// Forwarded traffic: tiers; allowed if there are none.
     Forward,
-    /// Before connection tracking: only explicit verdicts.
+    /// Before conntrack: only explicit verdicts.
     Untracked,
-    /// Before destination NAT: only explicit verdicts.
+    /// Before DNAT: only explicit verdicts.
     PreDnat,
 }
 
-/// The answer for one packet.
+/// Verdict for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Let it through.
+    /// The packet is allowed.
     Allow,
-    /// Do not.
+    /// The packet is denied.
     Deny,
-    /// Nothing was said; layers without a default leave it at that.
+    /// No rule decides, in a layer without a default.
     Undecided,
 }
 
-/// Something that is referred to and does not exist: the stream broke its contract.
+/// Dangling reference: the stream violates its contract.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Missing {
@@ -60,12 +60,12 @@ pub enum Missing {
     /// A rule names an IP set that was not sent.
     #[error("IP set {0} does not exist")]
     IpSet(IpSetId),
-    /// An update or question names an endpoint or IP set that was not sent.
+    /// An update or query names an endpoint or IP set that was not sent.
     #[error("{0} does not exist")]
     Object(String),
 }
 
-/// Everything that has been sent and not removed.
+/// All objects that have been sent and not removed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DesiredState {
     /// IP sets with their members.
@@ -74,13 +74,13 @@ pub struct DesiredState {
     pub policies: BTreeMap<PolicyId, Arc<Policy>>,
     /// Profiles.
     pub profiles: BTreeMap<ProfileName, Arc<Profile>>,
-    /// Workloads of this node.
+    /// Workload endpoints of this node.
     pub workloads: BTreeMap<WorkloadEndpointId, WorkloadEndpointState>,
-    /// Interfaces of this node.
+    /// Host endpoints of this node.
     pub hosts: BTreeMap<HostEndpointName, HostEndpointState>,
 }
 
-/// What a list of rules says.
+/// Verdict of a list of rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ruling {
     Allow,
@@ -90,10 +90,10 @@ enum Ruling {
 }
 
 impl DesiredState {
-    /// Takes over one update. What does not bear on verdicts is ignored.
+    /// Applies an update. Updates that do not affect verdicts are ignored.
     ///
     /// # Errors
-    /// If it changes the members of a set that does not exist, or with members of another type.
+    /// If it changes the members of an IP set that does not exist or has members of another type.
     pub fn apply(&mut self, update: &DesiredUpdate) -> Result<(), Missing> {
         match update {
             DesiredUpdate::IpSet(IpSetUpdate { id, members, .. }) => {
@@ -118,11 +118,11 @@ impl DesiredState {
         Ok(())
     }
 
-    /// Checks that nothing refers to something that does not exist. Holds after every single update of a stream that
-    /// keeps its contract.
+    /// Checks that all referenced objects exist, which must hold after every update of a valid
+    /// stream.
     ///
     /// # Errors
-    /// The first reference that leads nowhere.
+    /// The first dangling reference.
     pub fn check_references(&self) -> Result<(), Missing> {
         let rules = self.policies.values().flat_map(|policy| [&policy.inbound, &policy.outbound]);
         let rules = rules.chain(self.profiles.values().flat_map(|profile| [&profile.inbound, &profile.outbound]));
@@ -147,10 +147,11 @@ impl DesiredState {
         Ok(())
     }
 
-    /// What the policies of a workload say about the first packet of a connection to it (ingress) or from it (egress).
+    /// Returns the verdict of a workload's policies for the first packet of a connection to it
+    /// (ingress) or from it (egress).
     ///
     /// # Errors
-    /// If the workload, or something it refers to, does not exist.
+    /// If the workload, or a referenced object, does not exist.
     pub fn workload_verdict(
         &self,
         id: &WorkloadEndpointId,
@@ -164,11 +165,11 @@ impl DesiredState {
         self.verdict(&state.tiers, &state.endpoint.profiles, Layer::Normal, direction, packet)
     }
 
-    /// What one layer of a host endpoint says about the first packet of a connection towards it (ingress) or from it
-    /// (egress). Failsafe ports are not considered.
+    /// Returns the verdict of a layer of a host endpoint for the first packet of a connection
+    /// towards it (ingress) or from it (egress), without failsafe ports.
     ///
     /// # Errors
-    /// If the endpoint, or something it refers to, does not exist.
+    /// If the endpoint, or a referenced object, does not exist.
     pub fn host_verdict(
         &self,
         name: &HostEndpointName,
@@ -186,10 +187,10 @@ impl DesiredState {
         self.verdict(tiers, &state.endpoint.profiles, layer, direction, packet)
     }
 
-    /// Tiers in order, then what the layer has after them.
+    /// Evaluates tiers in order, then the layer's default.
     ///
     /// # Errors
-    /// If something referred to does not exist.
+    /// If a referenced object does not exist.
     pub fn verdict(
         &self,
         tiers: &[TierPolicies],
@@ -255,7 +256,7 @@ impl DesiredState {
         Ok(Verdict::Deny)
     }
 
-    /// The first rule that matches and decides.
+    /// Returns the ruling of the first rule that matches and decides.
     fn ruling(&self, rules: &Rules, packet: &Packet) -> Result<Ruling, Missing> {
         for rule in rules.iter() {
             if !self.rule_matches(rule, packet)? {
@@ -279,7 +280,7 @@ fn side<'a>(direction: Direction, inbound: &'a Rules, outbound: &'a Rules) -> &'
     }
 }
 
-/// `None` if the types differ.
+/// Changes the members of a set; `None` if the types differ.
 fn change_members(set: &mut Members, added: &Members, removed: &Members) -> Option<()> {
     fn change<T: Ord + Copy>(set: &mut Vec<T>, added: &[T], removed: &[T]) {
         set.retain(|member| !removed.contains(member));

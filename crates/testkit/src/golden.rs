@@ -1,6 +1,6 @@
-//! Recorded data, which tests compare with. They are in the folder `testdata` of the crate whose test it is, or, all of them,
-//! in the folder that `TORTIE_GOLDEN_DIR` names, under the same names. Such other data have other numbers of cases, so
-//! these are printed there, and not compared; whatever else is compared still must be equal.
+//! Recorded data for tests. The files are in the folder `testdata` of the test's crate or, all of
+//! them, under the same names in the folder of `TORTIE_GOLDEN_DIR`. Data in such a folder may have
+//! other numbers of cases, so these are printed instead of compared; all other comparisons apply.
 
 use std::ffi::OsString;
 use std::fmt::Debug;
@@ -9,15 +9,16 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
 
-/// The variable that names another folder with recorded data.
+/// Environment variable that names another folder with recorded data.
 pub const DIR_VARIABLE: &str = "TORTIE_GOLDEN_DIR";
 
 fn other_folder() -> Option<OsString> {
     std::env::var_os(DIR_VARIABLE).filter(|dir| !dir.is_empty())
 }
 
-/// The bytes of a recorded file, for a crate whose manifest is in `crate_folder`: `env!("CARGO_MANIFEST_DIR")`. `None`, and a
-/// line on stdout, if the folder that the variable names does not have it.
+/// Returns the bytes of a recorded file, for a crate whose manifest is in `crate_folder`:
+/// `env!("CARGO_MANIFEST_DIR")`. If the folder of the variable does not contain the file, returns
+/// `None` and prints a line to stdout.
 ///
 /// # Panics
 /// If the file cannot be read.
@@ -36,7 +37,7 @@ pub fn bytes(crate_folder: &str, name: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// The text of a recorded file, unpacked if its name ends with `.gz`; see [`bytes`].
+/// Returns the text of a recorded file, decompressed if its name ends with `.gz`; see [`bytes`].
 ///
 /// # Panics
 /// If the file cannot be read, or is not text.
@@ -53,10 +54,10 @@ pub fn text(crate_folder: &str, name: &str) -> Option<String> {
     Some(text)
 }
 
-/// Compares a number of cases, or several, with what the crate's own data have.
+/// Asserts numbers of cases in the crate's own data; prints them for other data.
 ///
 /// # Panics
-/// If the data are the crate's own, and the numbers differ.
+/// If the data are the crate's own and the numbers differ.
 #[track_caller]
 #[expect(clippy::needless_pass_by_value, reason = "as with `assert_eq!`, callers need not borrow")]
 pub fn assert_count<T: Debug + PartialEq<U>, U: Debug>(what: &str, found: T, expected: U) {

@@ -1,16 +1,17 @@
-//! Oracles, mocks and recorded data for tests of the Tortie workspace. Unpublished, and never a dependency outside tests.
+//! Oracles, mocks and recorded data for tests of the Tortie workspace. This crate is not published,
+//! and only tests depend on it.
 //!
-//! | module | what it gives |
+//! | module | contents |
 //! |---|---|
-//! | [`evaluator`] | what policies say about a [`packet`], by brute force |
+//! | [`evaluator`] | brute-force policy verdicts for a [`packet`] |
 //! | [`golden`] | recorded data, of the crate or of another folder |
-//! | [`oracle`] | what a node must enforce, by brute force from the datastore |
-//! | [`mock`] | a dataplane on paper that checks every reference and replays the state |
-//! | [`walker`] | takes a [`packet`] through chains of typed rules, as the kernel would |
+//! | [`oracle`] | brute-force desired state of a node from the datastore |
+//! | [`mock`] | a mock dataplane that checks references and replays the state |
+//! | [`walker`] | evaluates chains of typed rules for a [`packet`], as the kernel would |
 //!
 //! Real kernels and servers are in `tortie-lab`.
 #![forbid(unsafe_code)]
-#![allow(clippy::disallowed_methods, reason = "the test kit is where tests get their files from")]
+#![allow(clippy::disallowed_methods, reason = "the test kit reads files for tests")]
 
 pub mod evaluator;
 pub mod golden;
@@ -19,13 +20,13 @@ pub mod oracle;
 pub mod packet;
 pub mod walker;
 
-/// Keeps the examples of the front page true; here, as it is in no package.
+/// Compiles the examples of the front page; here, because the page belongs to no package.
 #[cfg(doctest)]
-#[allow(rustdoc::invalid_codeblock_attributes, reason = "its fences tell a test of commands what does not run there")]
+#[allow(rustdoc::invalid_codeblock_attributes, reason = "its code fences mark commands that a test must skip")]
 #[doc = include_str!("../../../README.md")]
 struct FrontPage;
 
-/// Keeps the examples of the page on libraries true.
+/// Compiles the examples of the page on libraries.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/book/src/library.md")]
 struct LibraryPage;

@@ -1,6 +1,6 @@
-//! A dataplane that exists only on paper: it replays [`DesiredUpdate`]s into a state that can be compared, and panics as
-//! soon as a message refers to something that does not exist, removes something that is still referred to, or comes out
-//! of turn.
+//! A mock dataplane: it replays [`DesiredUpdate`]s into a comparable state, and panics if a message
+//! refers to an object that does not exist, removes an object that is still referenced, or comes in
+//! the wrong order.
 //!
 //! ```
 //! use tortie_model::desired::DesiredUpdate;
@@ -26,7 +26,7 @@ use tortie_model::{
     Service, WorkloadEndpointId,
 };
 
-/// The members of a set, without order.
+/// Members of a set, without order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberSet {
     /// Networks.
@@ -52,7 +52,7 @@ impl MemberSet {
         }
     }
 
-    /// The members as messages have them, sorted as text.
+    /// Returns the members as text, sorted.
     #[must_use]
     pub fn texts(&self) -> BTreeSet<String> {
         match self {
@@ -62,10 +62,10 @@ impl MemberSet {
     }
 }
 
-/// What the dataplane has been told, each object in its last version. Comparable: two streams that amount to the same
-/// leave equal dataplanes behind.
+/// State after all received messages, each object in its last version. Equivalent streams result in
+/// equal states.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[allow(missing_docs, reason = "each field is the replay of the messages of its name")]
+#[allow(missing_docs, reason = "each field is the state after the messages of its name")]
 pub struct MockDataplane {
     pub ip_sets: BTreeMap<IpSetId, (IpSetType, MemberSet)>,
     pub policies: BTreeMap<PolicyId, Arc<Policy>>,
@@ -88,8 +88,9 @@ pub struct MockDataplane {
 }
 
 impl MockDataplane {
-    /// Applies the messages of one flush: besides what [`MockDataplane::apply`] checks, each object is mentioned at most
-    /// once, the steps come in their order, and objects in ascending order within a step.
+    /// Applies the messages of one flush. In addition to the checks of [`MockDataplane::apply`],
+    /// each object may occur at most once, steps must be in order, and objects must be in ascending
+    /// order within a step.
     ///
     /// # Panics
     /// If the batch breaks any of these rules.
@@ -103,8 +104,8 @@ impl MockDataplane {
     /// Applies one message.
     ///
     /// # Panics
-    /// If it refers to something that does not exist, removes something that does not exist or is still referred to, or
-    /// changes a set's members in a way that does not fit its members.
+    /// If it refers to an object that does not exist, removes one that does not exist or is still
+    /// referenced, or changes members of a set that do not match the present ones.
     pub fn apply(&mut self, update: DesiredUpdate) {
         match update {
             DesiredUpdate::DatastoreNotReady => {}

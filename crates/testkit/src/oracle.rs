@@ -1,6 +1,7 @@
-//! The slow, obvious calculation of what a node must enforce, from the current datastore. It knows no indexes and no
-//! changes, and shares nothing with the calculation graph but the vocabulary and the evaluation of selectors.
-#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+//! Brute-force calculation of a node's desired state from the present datastore. It has no indexes
+//! and no increments, and shares only the data model and the evaluation of selectors with the
+//! calculation graph.
+#![allow(clippy::unwrap_used, reason = "an impossible state fails the test")]
 
 mod computed;
 mod passed;
@@ -20,10 +21,10 @@ use tortie_selector::{Selector, unique_id};
 
 use crate::mock::{MemberSet, MockDataplane};
 
-/// The node whose state is calculated.
+/// Name of the node whose state is calculated.
 pub const HOST: &str = "here";
 
-/// The datastore: what exists now.
+/// Present objects of the datastore.
 pub type Datastore = BTreeMap<Key, Update>;
 
 struct World<'a> {
@@ -32,21 +33,22 @@ struct World<'a> {
     has_mesh: bool,
     policy_members: u64,
     expected: MockDataplane,
-    /// Members that the selectors of the IP sets of one policy or profile match.
+    /// Number of members that the selectors of the IP sets of one policy or profile match.
     matched: BTreeMap<IpSetId, u64>,
 }
 
-/// All that must be on the node [`HOST`], in a cluster with Istio's ambient mesh or without. Overlapping members of IP sets are
-/// suppressed if asked for.
+/// Returns the expected state of the node [`HOST`], in a cluster with or without Istio's ambient
+/// mesh. Overlapping members of IP sets are optionally suppressed.
 ///
 /// # Panics
-/// If the datastore holds what no source gives out, such as a named port of a protocol that has no ports.
+/// If the datastore contains an object that no source sends, such as a named port of a protocol
+/// without ports.
 #[must_use]
 pub fn expected(datastore: &Datastore, suppress_overlaps: bool, has_mesh: bool) -> MockDataplane {
     expected_within(datastore, suppress_overlaps, has_mesh, u64::MAX)
 }
 
-/// As [`expected`], with a bound on the members that the selectors of one policy or profile match.
+/// As [`expected`], with a limit on the members that the selectors of one policy or profile match.
 ///
 /// # Panics
 /// As [`expected`].
@@ -68,7 +70,7 @@ pub fn expected_within(
     world.expected
 }
 
-/// What may be in an IP set.
+/// Candidate member of an IP set.
 struct Item<'a> {
     labels: BTreeMap<String, String>,
     nets: Vec<Cidr>,
@@ -155,7 +157,8 @@ impl World<'_> {
         }
     }
 
-    /// Normal, untracked, pre-DNAT and forward tiers of an endpoint, whose policies and profiles become active.
+    /// Returns normal, untracked, pre-DNAT and forward tiers of an endpoint, and activates their
+    /// policies and profiles.
     fn tier_lists(&mut self, labels: &Labels, profiles: &[ProfileName]) -> [TierList; 4] {
         for name in profiles {
             self.activate_profile(name);
@@ -241,7 +244,7 @@ impl World<'_> {
         self.expected.profiles.insert(name.clone(), compiled.into());
     }
 
-    /// Whether the selectors of rules match no more members than the bound.
+    /// Reports whether the selectors of rules match no more members than the limit.
     fn is_within(&mut self, inbound: &Arc<[Rule]>, outbound: &Arc<[Rule]>) -> bool {
         let before = self.expected.ip_sets.clone();
         self.matched.clear();
@@ -279,7 +282,7 @@ impl World<'_> {
         Rules::new(Arc::clone(rules), sets.into()).unwrap()
     }
 
-    /// Matched, named ports, not matched, not named ports.
+    /// Returns the IP sets of a side: matched, named ports, not matched, not named ports.
     fn side(&mut self, side: &EntityMatch, rule: &Rule) -> [tortie_model::desired::SetIds; 4] {
         let text = |selector: &Option<Selector>| selector.as_ref().map(|selector| selector.text().to_owned());
         let (positive, negated) = match (text(&side.selector), text(&side.extras.not_selector)) {

@@ -1,22 +1,22 @@
-//! A packet, as far as policies and rules can tell packets apart.
+//! A packet with the fields that policies and rules match.
 
 use std::{fmt, net::IpAddr};
 
-/// What follows the IP header.
+/// Payload of the IP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Payload {
-    /// A transport with ports.
+    /// Transport header with ports.
     Ports {
         /// The source port.
         source: u16,
         /// The destination port.
         destination: u16,
     },
-    /// An ICMP message.
+    /// ICMP message.
     Icmp {
-        /// Its type.
+        /// ICMP type.
         kind: u8,
-        /// Its code.
+        /// ICMP code.
         code: u8,
     },
     /// Anything else.
@@ -32,12 +32,12 @@ pub struct Packet {
     pub destination: IpAddr,
     /// IP protocol number.
     pub protocol: u8,
-    /// What follows the IP header.
+    /// Payload of the IP header.
     pub payload: Payload,
 }
 
 impl Packet {
-    /// A packet of a protocol with ports: TCP is 6, UDP 17, SCTP 132.
+    /// Returns a packet of a protocol with ports: TCP is 6, UDP 17, SCTP 132.
     #[must_use]
     pub fn with_ports(protocol: u8, source: (IpAddr, u16), destination: (IpAddr, u16)) -> Self {
         Self {
@@ -48,20 +48,20 @@ impl Packet {
         }
     }
 
-    /// An ICMP or `ICMPv6` message, as the addresses' family says.
+    /// Returns an ICMP or `ICMPv6` message, according to the family of the addresses.
     #[must_use]
     pub fn icmp(source: IpAddr, destination: IpAddr, kind: u8, code: u8) -> Self {
         let protocol = if source.is_ipv4() { 1 } else { 58 };
         Self { source, destination, protocol, payload: Payload::Icmp { kind, code } }
     }
 
-    /// Is it IPv4?
+    /// Reports whether it is IPv4.
     #[must_use]
     pub fn is_ipv4(&self) -> bool {
         self.source.is_ipv4()
     }
 
-    /// The source port, if there are ports.
+    /// Returns the source port, if there are ports.
     #[must_use]
     pub fn source_port(&self) -> Option<u16> {
         match self.payload {
@@ -70,7 +70,7 @@ impl Packet {
         }
     }
 
-    /// The destination port, if there are ports.
+    /// Returns the destination port, if there are ports.
     #[must_use]
     pub fn destination_port(&self) -> Option<u16> {
         match self.payload {
@@ -91,9 +91,10 @@ impl fmt::Display for Packet {
     }
 }
 
-/// Is `address` in the network of `length` bits around `net`? Never across families.
+/// Reports whether `address` is in the network of `length` bits around `net`; false across
+/// families.
 pub(crate) fn in_network(address: IpAddr, net: IpAddr, length: u8) -> bool {
-    // Not the containment of the code under test, so that a mistake there is not shared.
+    // Independent of the code under test, so that no mistake is shared.
     let differing = match (address, net) {
         (IpAddr::V4(address), IpAddr::V4(net)) => (u32::from(address) ^ u32::from(net)).leading_zeros(),
         (IpAddr::V6(address), IpAddr::V6(net)) => (u128::from(address) ^ u128::from(net)).leading_zeros(),

@@ -1,8 +1,8 @@
-//! Takes a packet through chains of typed rules, as the kernel would.
+//! Evaluates chains of typed rules for a packet, as the kernel would.
 //!
-//! [`Tables`] holds chains and IP sets; [`Tables::walk`] follows a [`Skb`] through them. Rules that `iptables-restore`
-//! or the kernel would refuse are errors, because such a rule takes the whole table with it. [`nft`] does the same by the text of
-//! a table of nftables.
+//! [`Tables`] holds chains and IP sets; [`Tables::walk`] evaluates them for a [`Skb`]. Rules that
+//! `iptables-restore` or the kernel would refuse are errors, because the whole table fails with
+//! such a rule. [`nft`] does the same with the text of an nftables table.
 
 mod matching;
 pub mod nft;
@@ -19,31 +19,31 @@ use tortie_model::desired::Members;
 
 use crate::packet::Packet;
 
-/// A packet in the kernel: what netfilter knows about it beside its bytes.
+/// A packet in the kernel, with its metadata for netfilter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skb {
-    /// The bytes.
+    /// Contents of the packet.
     pub packet: Packet,
-    /// The interface that it came in by; empty if this host sends it.
+    /// Incoming interface; empty if this host sends the packet.
     pub in_interface: String,
-    /// The interface that it leaves by; empty if this host receives it.
+    /// Outgoing interface; empty if this host receives the packet.
     pub out_interface: String,
-    /// Its mark.
+    /// Packet mark.
     pub mark: u32,
-    /// What connection tracking says.
+    /// Conntrack states of the packet.
     pub conntrack: BTreeSet<ConntrackState>,
-    /// Would the reverse path filter reject it?
+    /// Whether the reverse path filter would reject it.
     pub reverse_path_fails: bool,
-    /// This host's own addresses.
+    /// Addresses of this host.
     pub local_addresses: BTreeSet<IpAddr>,
-    /// Do all token buckets have tokens?
+    /// Whether it is within all rate limits.
     pub within_rates: bool,
-    /// How many connections are open already, for connection limits.
+    /// Number of open connections, for connection limits.
     pub open_connections: u32,
 }
 
 impl Skb {
-    /// The first packet of a connection, unmarked, within all rates.
+    /// Returns the first packet of a connection, unmarked and within all rate limits.
     #[must_use]
     pub fn new(packet: Packet, in_interface: &str, out_interface: &str) -> Self {
         Self {
@@ -60,44 +60,44 @@ impl Skb {
     }
 }
 
-/// How a walk ends.
+/// Result of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// Let through this table, by ACCEPT or an address translation.
+    /// Accepted in this table, by ACCEPT or an address translation.
     Accepted,
     /// Dropped.
     Dropped,
-    /// Dropped, and the sender told.
+    /// Dropped with an answer to the sender.
     Rejected(RejectWith),
-    /// It came back from the chain where the walk began.
+    /// Returned from the chain in which the walk began.
     Returned,
 }
 
-/// What happened to a packet on its way.
+/// Result and side effects of a walk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Walk {
-    /// How it ended.
+    /// The result.
     pub fate: Fate,
     /// The mark at the end.
     pub mark: u32,
-    /// Was it taken out of connection tracking?
+    /// Whether it was excluded from conntrack.
     pub untracked: bool,
     /// Prefixes of the log lines written.
     pub logs: Vec<LogPrefix>,
-    /// Groups and prefixes of the copies sent to netlink listeners.
+    /// Groups and prefixes of NFLOG copies.
     pub nflogs: Vec<(u16, NflogPrefix)>,
-    /// Every rule whose matches it passed: chain and position from 0.
+    /// Every rule whose matches it passed: chain, and position from 0.
     pub path: Vec<(ChainName, usize)>,
 }
 
-/// Why a walk makes no sense.
+/// Error of a walk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WalkError {
     /// A rule jumps to a chain that does not exist.
     #[error("chain {0} does not exist")]
     NoChain(ChainName),
-    /// A rule asks for a set that does not exist, or holds members of another type.
+    /// A rule refers to an IP set that does not exist, or has members of another type.
     #[error("chain {chain}, rule {rule}: no IP set {set} of the type asked for")]
     NoSet {
         /// The chain.
@@ -114,15 +114,15 @@ pub enum WalkError {
         chain: ChainName,
         /// Position of the rule from 0.
         rule: usize,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
-    /// Chains jump in a circle.
+    /// Chains jump in a loop.
     #[error("chain {0} is reached through itself")]
     Loop(ChainName),
 }
 
-/// Chains of one table and the IP sets that they ask.
+/// Chains of a table and the IP sets that they match.
 #[derive(Debug, Clone, Default)]
 pub struct Tables {
     chains: BTreeMap<ChainName, Chain>,
@@ -130,14 +130,14 @@ pub struct Tables {
     maps: BTreeMap<ChainName, BTreeMap<MapKey, MapVerdict>>,
 }
 
-/// What a chain leaves to its caller.
+/// Control flow at the end of a chain.
 enum Flow {
     Return,
     End(Fate),
 }
 
 impl Tables {
-    /// No chains, no sets.
+    /// Returns tables without chains and sets.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -153,17 +153,17 @@ impl Tables {
         self.sets.insert(name, members);
     }
 
-    /// Has a verdict map say what happens to packets with a key.
+    /// Adds an element to a verdict map.
     pub fn add_to_map(&mut self, map: ChainName, key: MapKey, verdict: MapVerdict) {
         self.maps.entry(map).or_default().insert(key, verdict);
     }
 
-    /// The chains, by name.
+    /// Returns the chains, by name.
     pub fn chains(&self) -> impl Iterator<Item = &Chain> {
         self.chains.values()
     }
 
-    /// What verdict maps say, by name and key.
+    /// Returns the elements of verdict maps, by name and key.
     pub fn maps(&self) -> impl Iterator<Item = (ChainName, MapKey, MapVerdict)> {
         let of_map = |(name, members): (&ChainName, &BTreeMap<MapKey, MapVerdict>)| {
             let name = *name;
@@ -172,10 +172,10 @@ impl Tables {
         self.maps.iter().flat_map(of_map)
     }
 
-    /// Follows a packet from the beginning of a chain.
+    /// Evaluates a chain for a packet.
     ///
     /// # Errors
-    /// If a chain or set is missing, or a rule on the way is one that the kernel would not hold.
+    /// If a chain or set is missing, or the kernel would refuse a rule on the way.
     pub fn walk(&self, start: ChainName, skb: &Skb) -> Result<Walk, WalkError> {
         let mut walker = Walker {
             tables: self,
@@ -202,7 +202,7 @@ struct Walker<'a> {
     tables: &'a Tables,
     skb: Skb,
     walk: Walk,
-    /// The chains that the walk is in, outermost first.
+    /// Chains being evaluated, outermost first.
     above: Vec<ChainName>,
 }
 
@@ -239,7 +239,7 @@ impl Walker<'_> {
         Ok(Flow::Return)
     }
 
-    /// What an action leads to; `None` if the next rule follows.
+    /// Returns the effect of an action; `None` if the next rule follows.
     fn action(
         &mut self,
         action: &Action,
@@ -275,7 +275,7 @@ impl Walker<'_> {
         })
     }
 
-    /// What a verdict map says of the packet.
+    /// Returns the verdict of a map for the packet.
     fn dispatched(&self, by: DispatchBy, map: ChainName) -> Option<MapVerdict> {
         let members = self.tables.maps.get(&map)?;
         let of_interface = |name: &str| {
@@ -313,7 +313,8 @@ impl Walker<'_> {
         Ok(true)
     }
 
-    /// Does what an action other than jump, goto and return does; says how the walk ends if it does.
+    /// Executes an action other than jump, goto and return. Returns the result if the action ends
+    /// the walk.
     fn act(&mut self, action: &Action) -> Option<Fate> {
         match action {
             Action::Accept | Action::Dnat { .. } | Action::Snat { .. } | Action::Masquerade { .. } => {
@@ -345,7 +346,7 @@ impl Walker<'_> {
             Action::NoTrack => self.walk.untracked = true,
             Action::Log(prefix) => self.walk.logs.push(prefix.clone()),
             Action::Nflog { group, prefix } => self.walk.nflogs.push((*group, prefix.clone())),
-            // Neither bears on what happens to this packet here. Flow control is done by the caller.
+            // These do not affect the result here. The caller handles control flow.
             Action::SetDscp(_)
             | Action::SetConnectionMark(_)
             | Action::OffloadFlow

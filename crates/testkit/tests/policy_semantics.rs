@@ -1,6 +1,8 @@
-//! Rendered chains, walked packet by packet, give the verdict that the policies mean.
+//! Differential tests: rendered chains, evaluated packet by packet, give the verdicts of the
+//! policies.
 //!
-//! The evaluator knows policies and no chains, the walker chains and no policies; the renderer stands between them.
+//! The evaluator has no notion of chains and the walker none of policies; the renderer is the code
+//! between them.
 #![allow(clippy::disallowed_methods, reason = "tests may read the environment")]
 #![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
 
@@ -60,7 +62,7 @@ use crate::{
     scenario::{Scenario, scenarios},
 };
 
-/// Every question that a scenario's endpoints answer.
+/// All questions about a scenario's endpoints.
 const QUESTIONS: [Question; 11] = [
     Question::Workload(Direction::Ingress),
     Question::Workload(Direction::Egress),
@@ -75,7 +77,7 @@ const QUESTIONS: [Question; 11] = [
     Question::InactiveWorkload,
 ];
 
-/// What the end of a walk means for the packet. The accept mark is what counts where a chain returns.
+/// Returns the verdict of a walk's result. If the chain returns, the accept mark decides.
 fn verdict(fate: Fate, mark: u32, accept: u32) -> Verdict {
     match fate {
         Fate::Accepted => Verdict::Allow,
@@ -85,7 +87,7 @@ fn verdict(fate: Fate, mark: u32, accept: u32) -> Verdict {
     }
 }
 
-/// What a walker says of a packet.
+/// Result of a walker for a packet.
 #[derive(Debug)]
 struct Walked {
     fate: Fate,
@@ -95,7 +97,7 @@ struct Walked {
     how: String,
 }
 
-/// Holds what a walker says against the meaning of a scenario.
+/// Compares the results of a walker with the verdicts of a scenario.
 fn check_walks(
     scenario: &Scenario,
     config: &RulesConfig,
@@ -112,7 +114,7 @@ fn check_walks(
         for question in QUESTIONS {
             let meant = question.evaluate(&scenario.state, packet).map_err(|error| fail(error.to_string()))?;
             let mut skb = Skb::new(*packet, "eth9", "eth9");
-            // Whatever earlier chains left in our bits must not matter.
+            // Mark bits left by earlier chains must not matter.
             skb.mark = accept | config.marks.pass.get() | 0xf;
             let walked = walk(question, &skb)?;
             let rendered = verdict(walked.fate, walked.mark, accept);
@@ -147,7 +149,7 @@ fn check_walks(
     Ok(())
 }
 
-/// Holds the chains of a scenario, changed by `spoil`, against its meaning.
+/// Compares the chains of a scenario, changed by `spoil`, with its verdicts.
 fn check(scenario: &Scenario, spoil: impl Fn(Chain) -> Chain) -> Result<(), TestCaseError> {
     let config = config();
     let chains = Chains::render(&config, &scenario.state, spoil);
@@ -178,7 +180,7 @@ fn rendered_chains_mean_what_the_policies_mean() {
     }
 }
 
-/// A test that cannot fail proves nothing: each of these defects must be noticed.
+/// Checks that the test detects each of these defects.
 #[test]
 fn known_defects_are_noticed() {
     let config = config();

@@ -1,4 +1,5 @@
-//! eBPF programs enforce policy, and whoever keeps them ends, is set back, or is meddled with.
+//! eBPF programs enforce policy; the agent is killed, or its programs and maps are removed or
+//! changed.
 
 pub(in crate::catalogue) mod calls;
 mod maps;
@@ -15,38 +16,44 @@ use crate::{
 };
 
 pub(super) const FAULTS: &[Fault] = &[
-    of_programs("B1-killed", "eBPF: killed at random moments under edits; packets are judged meanwhile", killed),
-    of_programs("B1-killed-at-start", "eBPF: killed again and again before all programs are attached", killed_at_start),
+    of_programs("B1-killed", "eBPF: killed at random moments under edits, with continuous traffic", killed),
+    of_programs("B1-killed-at-start", "eBPF: killed repeatedly before all programs are attached", killed_at_start),
     of_programs("B2-restart", "eBPF: restarts, and a node without the agent", restart),
-    Fault::new("B3-switch", "eBPF: from iptables and back while packets are sent, by configuration", switch),
-    of_programs("B4-detached", "eBPF: programs are detached, and pins removed, by hand", detached),
-    of_programs("B5-current", "eBPF: the map that says which roots are in force is written by hand", |stage| {
+    Fault::new("B3-switch", "eBPF: from iptables and back under traffic, by configuration", switch),
+    of_programs("B4-detached", "eBPF: another process detaches programs and removes pins", detached),
+    of_programs("B5-current", "eBPF: another process overwrites the map of the roots in force", |stage| {
         maps::tampered(stage, "current")
     }),
-    of_programs("B5-roots", "eBPF: the map of roots is written by hand", |stage| maps::tampered(stage, "roots")),
-    of_programs("B5-groups", "eBPF: the map of groups is written by hand", |stage| maps::tampered(stage, "groups")),
-    of_programs("B5-endpoints", "eBPF: the map of endpoints is written by hand", |stage| {
+    of_programs("B5-roots", "eBPF: another process overwrites the map of roots", |stage| {
+        maps::tampered(stage, "roots")
+    }),
+    of_programs("B5-groups", "eBPF: another process overwrites the map of groups", |stage| {
+        maps::tampered(stage, "groups")
+    }),
+    of_programs("B5-endpoints", "eBPF: another process overwrites the map of endpoints", |stage| {
         maps::tampered(stage, "endpoints")
     }),
-    of_programs("B5-blocks", "eBPF: the map of blocks is written by hand", |stage| maps::tampered(stage, "blocks")),
-    of_programs("B5-exact", "eBPF: the hash table of IPv6 addresses is written by hand", |stage| {
+    of_programs("B5-blocks", "eBPF: another process overwrites the map of blocks", |stage| {
+        maps::tampered(stage, "blocks")
+    }),
+    of_programs("B5-exact", "eBPF: another process overwrites the hash table of IPv6 addresses", |stage| {
         maps::tampered(stage, "exact")
     }),
-    of_programs("B5-counters", "eBPF: counters are written by hand, which nothing is decided by", maps::counted),
+    of_programs("B5-counters", "eBPF: another process overwrites counters, without effect on verdicts", maps::counted),
     of_programs(
         "B6-memory-refused",
-        "eBPF: all calls fail for seconds: the last state holds, and it is said",
+        "eBPF: all calls fail for seconds: the last state holds, with a report",
         refused::for_seconds,
     ),
     of_programs("B6-call-refused", "eBPF: each call of a change fails once, one after the other", refused::each_call),
     of_programs(
         "B6-map-full",
-        "eBPF: more addresses than the map has room for: a larger one takes its place",
+        "eBPF: more addresses than fit into the map: a larger one replaces it",
         refused::map_full,
     ),
     of_programs(
         "B6-group-too-large",
-        "eBPF: a policy with too many cells is closed alone, and named",
+        "eBPF: only the policy with too many cells denies, and is reported",
         refused::too_large,
     ),
     of_programs(
@@ -61,7 +68,7 @@ pub(super) const FAULTS: &[Fault] = &[
     ),
 ];
 
-/// A fault that only eBPF programs have.
+/// Creates a fault for the eBPF back ends only.
 const fn of_programs(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Fault {
     Fault::new(name, about, run).only(&[]).ebpf()
 }
@@ -81,7 +88,7 @@ fn killed(stage: &mut Stage) -> Done {
         } else {
             stage.write(|world| world.befriend("stranger", admitted), &[("stranger", "web", true)])?;
         }
-        // Either way the stranger may be in, or out, until the end.
+        // The last edit may be in force or not until the end.
         stage.watch(moment)?;
         stage.kill()?;
         stage.watch(moment)?;
@@ -141,7 +148,7 @@ fn switch(stage: &mut Stage) -> Done {
 
 fn detached(stage: &mut Stage) -> Done {
     by_programs(stage)?;
-    // Links are looked after every second here.
+    // Links are checked every second here.
     stage.may_be_open(Duration::from_secs(4));
     stage.detach_programs()?;
     stage.watch(Duration::from_secs(4))?;

@@ -14,24 +14,24 @@ use tortie_lab::pods::interface_name;
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new(
         "E1-interface-first",
-        "a pod's interface comes before its policy is known: closed until then",
+        "a pod's interface appears before its policy is known: denied until then",
         interface_first,
     )
     .ebpf(),
-    Fault::new("E1-endpoint-first", "a pod is known before its interface comes", endpoint_first),
+    Fault::new("E1-endpoint-first", "a pod is known before its interface appears", endpoint_first),
     Fault::new("E1-flaps", "an interface goes down and up many times", flaps).ebpf().nftables(),
-    Fault::new("E1-recreated", "an interface is deleted and recreated by the same name", recreated).ebpf(),
-    Fault::new("E3-host-endpoint", "a host endpoint comes and goes", host_endpoint).ebpf().nftables(),
+    Fault::new("E1-recreated", "an interface is deleted and recreated with the same name", recreated).ebpf(),
+    Fault::new("E3-host-endpoint", "a host endpoint is created and deleted", host_endpoint).ebpf().nftables(),
     Fault::new(
         "E4-read-only-sysctls",
-        "settings cannot be written: nothing opens, and all works once they can",
+        "sysctls cannot be written: nothing is allowed wrongly, and all works once they can",
         read_only_sysctls,
     ),
-    Fault::new("E5-address-moves", "an address moves to a protected pod: its connections do not go on", |stage| {
+    Fault::new("E5-address-moves", "an address moves to a protected pod: its connections end", |stage| {
         address_moves(stage, false)
     })
     .ebpf(),
-    Fault::new("conntrack-fails", "an address moves while conntrack fails: its connections do not go on", |stage| {
+    Fault::new("conntrack-fails", "an address moves while conntrack fails: its connections end", |stage| {
         address_moves(stage, true)
     })
     .ebpf(),
@@ -41,29 +41,34 @@ pub(super) const FAULTS: &[Fault] = &[
         conntrack_hangs,
     )
     .ebpf(),
-    Fault::new("E5-foreign-route", "a route of others to a pod's interface goes, others stay", foreign_route).ebpf(),
-    Fault::new("E5-route-deleted", "somebody deletes the route to a pod: it comes back", route_deleted).ebpf(),
-    Fault::new("E8-selector", "the selector of a policy leads to another pod, and back", selector).ebpf().nftables(),
-    Fault::new("forwarding-off", "somebody switches forwarding off: it comes back", forwarding_off).ebpf(),
-    Fault::new("routes-first-restore", "at the first start iptables-restore fails: nothing leads to a pod", |stage| {
+    Fault::new("E5-foreign-route", "a foreign route to a pod's interface is removed, others stay", foreign_route)
+        .ebpf(),
+    Fault::new("E5-route-deleted", "another process deletes the route to a pod: it is restored", route_deleted).ebpf(),
+    Fault::new("E8-selector", "the selector of a policy selects another pod, and back", selector).ebpf().nftables(),
+    Fault::new("forwarding-off", "another process disables forwarding: it is restored", forwarding_off).ebpf(),
+    Fault::new("routes-first-restore", "iptables-restore fails at the first start: no route leads to a pod", |stage| {
         closed_first_start(stage, "restore")
     }),
-    Fault::new("routes-first-save", "at the first start iptables-save fails: nothing leads to a pod", |stage| {
+    Fault::new("routes-first-save", "iptables-save fails at the first start: no route leads to a pod", |stage| {
         closed_first_start(stage, "save")
     }),
     Fault::new(
         "routes-first-descriptors",
-        "at the first start there are 16 descriptors: nothing leads to a pod",
+        "16 file descriptors at the first start: no route leads to a pod",
         few_descriptors,
     )
     .ebpf(),
-    Fault::new("stand-ins-chain", "one chain is refused for a while: other pods do not notice", refused_chain),
-    Fault::new("stand-ins-set", "a set cannot be made: only what its policy alone allows is cut", refused_set),
+    Fault::new("stand-ins-chain", "a chain is refused for a while: other pods are not affected", refused_chain),
+    Fault::new(
+        "stand-ins-set",
+        "a set cannot be created: only traffic that its policy alone allows is cut",
+        refused_set,
+    ),
 ];
 
 pub(super) const LATE: [Pair; 2] = [("friend", "late", true), ("stranger", "late", false)];
 
-/// A pod that only friends may reach.
+/// Returns a world with one more pod, which only friends may reach.
 pub(super) fn late(stage: &mut Stage) -> (crate::world::World, Vec<tortie_lab::pods::Pod>) {
     let mut world = stage.world.clone();
     world.add_pod("late", 40);
@@ -113,7 +118,7 @@ pub(super) fn interface(pod: &str) -> Result<String, Trouble> {
 fn flaps(stage: &mut Stage) -> Done {
     stage.begin()?;
     let name = interface("web")?;
-    // What the kernel forgets when an interface goes down: routes, and the gateway's address in IPv6.
+    // The kernel deletes the routes of an interface that goes down, and the gateway's IPv6 address.
     for pod in ["web", "friend", "stranger"] {
         stage.may_be_cut_between(pod, "web", Duration::from_secs(40));
     }
@@ -163,7 +168,7 @@ fn host_endpoint(stage: &mut Stage) -> Done {
 }
 
 fn read_only_sysctls(stage: &mut Stage) -> Done {
-    // In a mount namespace of its own.
+    // In a private mount namespace.
     stage.prelude = format!(
         "PATH=$PATH exec unshare --mount sh -c 'mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys; \
          PATH={} exec \"$0\" \"$@\"' \"$0\" \"$@\"",
@@ -181,7 +186,8 @@ fn read_only_sysctls(stage: &mut Stage) -> Done {
     stage.confirm(&BASE)
 }
 
-/// The address of `open`, which everybody may reach, becomes that of `heir`, which only `friend` may reach.
+/// The address of `open`, which is reachable for all, moves to `heir`, which is reachable for
+/// `friend` only.
 fn address_moves(stage: &mut Stage, conntrack_fails: bool) -> Done {
     stage.begin()?;
     add_heir(stage)?;
@@ -211,7 +217,7 @@ fn conntrack_hangs(stage: &mut Stage) -> Done {
     stage.confirm(&[("stranger", "open", false), ("outside", "open", false), ("friend", "open", true)])
 }
 
-/// Adds `heir`, and a connection to `open`.
+/// Adds `heir`, and opens a connection to `open`.
 fn add_heir(stage: &mut Stage) -> Done {
     stage.write(
         |world| {
@@ -234,7 +240,7 @@ fn add_heir(stage: &mut Stage) -> Done {
     stage.confirm(&all)
 }
 
-/// The addresses of `open` become those of `heir`.
+/// Moves the addresses of `open` to `heir`.
 fn inherit(stage: &mut Stage) -> Done {
     stage.forget(&["heir"]);
     stage.may_be_cut_between("friend", "open", Duration::from_secs(60));
@@ -275,7 +281,7 @@ fn foreign_route(stage: &mut Stage) -> Done {
 fn route_deleted(stage: &mut Stage) -> Done {
     stage.begin()?;
     stage.may_be_cut_between("friend", "web", Duration::from_secs(10));
-    // What comes from an interface to which no route leads back counts as spoofed.
+    // Packets from an interface without a route back count as spoofed.
     stage.may_be_cut_between("web", "db", Duration::from_secs(10));
     for address in stage.world.pods["web"].addresses.clone() {
         stage.lab.node().ip([format!("route del {address}")])?;
@@ -337,14 +343,14 @@ fn few_descriptors(stage: &mut Stage) -> Done {
     stage.confirm(&BASE)
 }
 
-/// The chain of the policy of `web`.
+/// Returns the chain of the policy of `web`.
 fn web_chain(stage: &Stage) -> Result<String, Trouble> {
     let tables = stage.tables(stage.backend)?;
     let chain = format!("-A cali-tw-{} ", interface("web")?);
     let leading = tables.iter().filter(|line| line.contains(&chain)).find_map(|line| {
         line.split(' ').find(|word| word.starts_with("cali-pi-") || word.starts_with("cali-gi-")).map(str::to_owned)
     });
-    leading.ok_or_else(|| Trouble::Unexpected("no policy's chain of web is there".to_owned()))
+    leading.ok_or_else(|| Trouble::Unexpected("web has no policy chain".to_owned()))
 }
 
 fn refused_chain(stage: &mut Stage) -> Done {
@@ -360,7 +366,7 @@ fn refused_chain(stage: &mut Stage) -> Done {
              exec <\"$input\"; rm \"$input\""
         ),
     )?;
-    // Its own traffic is cut while it is refused, nobody else's.
+    // Only the traffic of this chain is denied while it is refused.
     stage.may_be_cut_between("friend", "web", Duration::from_secs(60));
     super::programs::write_admit(stage, true)?;
     stage.until("the chain is refused", |stage| Ok(stage.refused()))?;

@@ -1,4 +1,4 @@
-//! Others put their rules between ours in a kernel chain, or change the order of ours (T1).
+//! Other processes insert rules between the agent's rules in a kernel chain, or reorder these (T1).
 
 use std::time::Duration;
 
@@ -11,33 +11,33 @@ use crate::{
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new(
         "T1-between-ours",
-        "somebody puts rules between ours and behind them: ours are together again, his keep their order",
+        "foreign rules between and after the agent's: the agent's are reunited, foreign ones keep their order",
         |stage| between_ours(stage, Mode::Insert),
     ),
-    Fault::new("T1-between-ours-append", "the same with ChainInsertMode Append", |stage| {
+    Fault::new("T1-between-ours-append", "as above, with ChainInsertMode Append", |stage| {
         between_ours(stage, Mode::Append)
     }),
     Fault::new(
         "T1-reordered",
-        "somebody changes the order of our rules in FORWARD: put right, his rules keep their order",
+        "another process reorders the agent's rules in FORWARD: repaired, foreign ones keep their order",
         |stage| reordered(stage, Mode::Insert),
     ),
-    Fault::new("T1-reordered-append", "the same with ChainInsertMode Append", |stage| reordered(stage, Mode::Append)),
+    Fault::new("T1-reordered-append", "as above, with ChainInsertMode Append", |stage| reordered(stage, Mode::Append)),
 ];
 
-/// Checks come each second; a busy machine takes its time to write.
+/// Checks run every second; a busy machine needs longer to write.
 const NEXT_CHECK: Duration = Duration::from_secs(6);
 
 /// `ChainInsertMode`.
 #[derive(Debug, Clone, Copy)]
 enum Mode {
-    /// Our first rule comes before those of others, the rest after them.
+    /// The agent's first rule precedes foreign rules, its other rules follow them.
     Insert,
-    /// All of ours come after those of others.
+    /// All of the agent's rules follow foreign rules.
     Append,
 }
 
-/// What comes with the node's other rules. They do nothing.
+/// Comments of foreign rules, which have no effect.
 const HIS: [&str; 4] = ["his-1", "his-2", "his-3", "his-4"];
 
 fn begin(stage: &mut Stage, mode: Mode) -> Result<Vec<Forward>, Trouble> {
@@ -59,7 +59,7 @@ fn between_ours(stage: &mut Stage, mode: Mode) -> Done {
         let ours = forward.ours();
         let rules: Vec<String> = ours.iter().zip(HIS.map(his)).flat_map(|(our, his)| [our.clone(), his]).collect();
         let rules = [&rules[..], &[his(HIS[3])]].concat();
-        // Nothing opens and nothing is cut by that.
+        // This neither allows nor denies packets wrongly.
         forward.write(stage, &rules)?;
         await_order(stage, &forward, mode)?;
     }
@@ -71,13 +71,13 @@ fn reordered(stage: &mut Stage, mode: Mode) -> Done {
         let ours = forward.ours();
         let [jump, accept, mark] = [&ours[0], &ours[1], &ours[2]].map(Clone::clone);
         let [one, two, three, four] = HIS.map(his);
-        // What the first rule leads to still drops what is denied.
+        // The chain that the first rule jumps to still drops denied packets.
         forward.write(
             stage,
             &[jump.clone(), one.clone(), mark.clone(), two.clone(), three.clone(), accept.clone(), four.clone()],
         )?;
         await_order(stage, &forward, mode)?;
-        // Now whatever comes is marked as accepted, and accepted by that.
+        // In this order, all packets are marked as accepted, and accepted for the mark.
         stage.may_be_open(NEXT_CHECK);
         forward.write(stage, &[one, mark, two, accept, three, jump, four])?;
         await_order(stage, &forward, mode)?;
@@ -86,12 +86,12 @@ fn reordered(stage: &mut Stage, mode: Mode) -> Done {
     stage.watch(Duration::from_millis(1500))
 }
 
-/// A rule of somebody else.
+/// Returns a foreign rule.
 fn his(name: &str) -> String {
     format!("-A FORWARD -m comment --comment {name}")
 }
 
-/// Waits until our rules are where they belong; those of others must be there, in their order.
+/// Waits until the agent's rules are in place; foreign rules must exist in their order.
 fn await_order(stage: &mut Stage, before: &Forward, mode: Mode) -> Done {
     let [one, two, three, four] = HIS.map(his);
     let ours = before.ours();
@@ -112,7 +112,7 @@ fn await_order(stage: &mut Stage, before: &Forward, mode: Mode) -> Done {
     })
 }
 
-/// FORWARD in the filter table of one family.
+/// The FORWARD chain of the filter table in one family.
 struct Forward {
     program: &'static str,
     rules: Vec<String>,
@@ -129,7 +129,7 @@ impl Forward {
         self.rules.iter().filter(|rule| rule.contains("cali:")).cloned().collect()
     }
 
-    /// Replaces the rules in one step.
+    /// Replaces the rules in one transaction.
     fn write(&self, stage: &Stage, rules: &[String]) -> Done {
         let file = stage.folder().join("forward");
         std::fs::write(&file, format!("*filter\n-F FORWARD\n{}\nCOMMIT\n", rules.join("\n")))?;

@@ -1,4 +1,4 @@
-//! What the datastore says is gone, torn, unreadable or not to be used (P4, and more).
+//! Manifests are missing, torn, unreadable or unusable (P4, and more).
 
 use std::{fs, io::Write as _, time::Duration};
 
@@ -12,56 +12,54 @@ use crate::{
 };
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault::new("P4-gone", "the datastore's directory goes away, and comes back with another content", directory_gone)
+    Fault::new("P4-gone", "the datastore's directory disappears, and returns with other contents", directory_gone)
         .ebpf(),
-    Fault::new("P4-emptied", "policies are deleted while nobody looks", returns_with_less).ebpf().nftables(),
+    Fault::new("P4-emptied", "policies are deleted while the agent is suspended", returns_with_less).ebpf().nftables(),
+    Fault::new("ready-flag", "the datastore is not ready for a while; changes of that time are enforced", ready_flag)
+        .ebpf(),
     Fault::new(
-        "ready-flag",
-        "the datastore is not ready for a while; what was changed meanwhile is enforced",
-        ready_flag,
+        "ready-flag-start",
+        "the datastore is not ready at the start: nothing is allowed wrongly",
+        not_ready_at_start,
     )
     .ebpf(),
-    Fault::new("ready-flag-start", "the datastore is not ready at the start: nothing is open", not_ready_at_start)
-        .ebpf(),
-    Fault::new("torn-truncated", "a policy is written in place: emptied, and filled 300 ms later", |stage| {
+    Fault::new("torn-truncated", "a policy is written in place: truncated, and filled 300 ms later", |stage| {
         torn(stage, false, truncate)
     })
     .ebpf(),
-    Fault::new("torn-unlinked", "a policy is deleted and made again 20 ms later", |stage| torn(stage, false, unlink))
+    Fault::new("torn-unlinked", "a policy is deleted and recreated 20 ms later", |stage| torn(stage, false, unlink))
         .ebpf(),
     Fault::new("torn-pieces", "a policy is written in pieces", |stage| torn(stage, false, pieces)).ebpf().nftables(),
-    Fault::new("torn-all-truncated", "one file with everything is emptied, and filled 300 ms later", |stage| {
+    Fault::new("torn-all-truncated", "a file with all objects is truncated, and filled 300 ms later", |stage| {
         torn(stage, true, truncate)
     })
     .ebpf(),
-    Fault::new("torn-all-unlinked", "one file with everything is deleted and made again 20 ms later", |stage| {
+    Fault::new("torn-all-unlinked", "a file with all objects is deleted and recreated 20 ms later", |stage| {
         torn(stage, true, unlink)
     })
     .ebpf(),
-    Fault::new("torn-all-pieces", "one file with everything is written in pieces", |stage| torn(stage, true, pieces))
+    Fault::new("torn-all-pieces", "a file with all objects is written in pieces", |stage| torn(stage, true, pieces))
         .ebpf(),
-    Fault::new(
-        "unreadable-start",
-        "a restart with a file that cannot be read: what is in force stays",
-        unreadable_start,
-    )
-    .ebpf(),
+    Fault::new("unreadable-start", "a restart with an unreadable file: policy stays in force", unreadable_start).ebpf(),
     Fault::new(
         "unreadable-reboot",
-        "a reboot with a file that cannot be read, and nothing kept: nothing is open",
+        "a reboot with an unreadable file and without state: nothing is allowed wrongly",
         unreadable_reboot,
     )
     .ebpf(),
     Fault::new(
         "unreadable-reboot-state",
-        "a reboot with a file that cannot be read, and what was kept: as before",
+        "a reboot with an unreadable file and the kept state: as before",
         unreadable_with_state,
     )
     .ebpf(),
-    Fault::new("full-disk", "the disk of the state directory is full: edits are enforced all the same", full_disk)
-        .ebpf(),
-    Fault::new("unknown-node", "--node that nothing names, on a node with running pods: nothing is cut", unknown_node)
-        .ebpf(),
+    Fault::new("full-disk", "the disk of the state directory is full: edits are still enforced", full_disk).ebpf(),
+    Fault::new(
+        "unknown-node",
+        "--node that no object names, on a node with running pods: nothing is cut",
+        unknown_node,
+    )
+    .ebpf(),
 ];
 
 fn directory_gone(stage: &mut Stage) -> Done {
@@ -70,7 +68,7 @@ fn directory_gone(stage: &mut Stage) -> Done {
     let away = stage.folder().join("away");
     fs::rename(stage.manifests(), &away)?;
     stage.watch(Duration::from_secs(3))?;
-    // It comes back with one pod more admitted.
+    // It returns with one more allowed pod.
     stage.announce(&[("stranger", "web", true)]);
     stage.world.web_admits = vec!["stranger".to_owned()];
     fs::write(away.join("web.yaml"), stage.world.web_policy_text())?;
@@ -98,7 +96,7 @@ fn ready_flag(stage: &mut Stage) -> Done {
     stage.write(|world| world.ready = Some(true), &[])?;
     stage.watch(Duration::from_secs(1))?;
     admit(stage, false)?;
-    // And a change that comes while it is not ready.
+    // An edit while the datastore is not ready.
     stage.write(|world| world.ready = Some(false), &[])?;
     stage.watch(Duration::from_millis(500))?;
     write_admit(stage, true)?;
@@ -122,8 +120,8 @@ fn not_ready_at_start(stage: &mut Stage) -> Done {
     admit(stage, true)
 }
 
-/// Writes the file that holds the policy of `web` again and again, in a way that editors and shells do, with a content that
-/// changes and means the same.
+/// Writes the policy file of `web` repeatedly, as editors and shells do, with changing contents of
+/// the same meaning.
 fn torn(stage: &mut Stage, in_one_file: bool, write: fn(&std::path::Path, &str) -> std::io::Result<()>) -> Done {
     stage.write(|world| world.in_one_file = in_one_file, &[])?;
     stage.begin()?;
@@ -135,7 +133,7 @@ fn torn(stage: &mut Stage, in_one_file: bool, write: fn(&std::path::Path, &str) 
         stage.watch(Duration::from_millis(700))?;
     }
     stage.written_by_hand(name);
-    // An edit that means something is enforced as well.
+    // An edit with another meaning is enforced as well.
     for admitted in [true, false] {
         stage.announce(&[("stranger", "web", admitted)]);
         stage.world.web_admits = if admitted { vec!["stranger".to_owned()] } else { Vec::new() };
@@ -189,11 +187,11 @@ fn unreadable_start(stage: &mut Stage) -> Done {
     admit(stage, true)
 }
 
-/// What a reboot leaves of the kernel. What is allowed is cut from now on.
+/// Sets the kernel to its state after a reboot. Allowed traffic may be denied from now on.
 fn reboot(stage: &mut Stage) -> Done {
     stage.stop()?;
     stage.may_be_cut(Duration::from_secs(60));
-    // Routes first, as on a node that has just been started nothing leads to a pod.
+    // Routes first: after a boot, no route leads to a pod.
     stage.shell("ip route flush proto 80; ip -6 route flush proto 80; for link in $(ip -o link | grep -o 'cali[0-9a-f]*' | sort -u); do \
                  ip route flush dev $link; ip -6 route flush dev $link proto 80; ip -6 route flush dev $link proto boot; done")?;
     ensure(stage.routes()?.is_empty(), || format!("routes are left: {:?}", stage.routes()))?;
@@ -203,7 +201,7 @@ fn reboot(stage: &mut Stage) -> Done {
 fn unreadable_reboot(stage: &mut Stage) -> Done {
     stage.begin()?;
     reboot(stage)?;
-    // With it goes what the agent has kept for its next start.
+    // Also removes the state that the agent keeps for its next start.
     fs::remove_dir_all(stage.state_dir())?;
     fs::write(stage.manifests().join("web.yaml"), NONSENSE)?;
     stage.spawn()?;
@@ -230,7 +228,7 @@ fn unreadable_with_state(stage: &mut Stage) -> Done {
 fn full_disk(stage: &mut Stage) -> Done {
     let state = stage.state_dir();
     fs::create_dir_all(&state)?;
-    // In a mount namespace of its own, so that nothing is left mounted.
+    // In a private mount namespace, so that no mount remains.
     stage.prelude = format!(
         "PATH=$PATH exec unshare --mount sh -c 'mount -t tmpfs -o size=16k tmpfs {0}; \
          head -c 16384 /dev/zero >{0}/full; PATH={1} exec \"$0\" \"$@\"' \"$0\" \"$@\"",

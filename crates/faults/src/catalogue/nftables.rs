@@ -1,4 +1,4 @@
-//! Tables of nftables enforce policy, and somebody else writes to them, or whoever keeps them ends.
+//! nftables tables enforce policy; another process writes to them, or the agent is killed.
 
 mod kernel;
 mod layouts;
@@ -16,53 +16,41 @@ use crate::{
 
 pub(super) const FAULTS: &[Fault] = &[
     of_nftables("N1-killed", "nftables: killed at random moments under edits", killed),
-    of_nftables("N1-killed-at-start", "nftables: killed again and again before it has written all", killed_at_start),
+    of_nftables("N1-killed-at-start", "nftables: killed repeatedly before it has written everything", killed_at_start),
     of_nftables("N2-restart", "nftables: restarts with the same state write nothing", restart),
-    Fault::new("N3-switch", "nftables: from iptables and back while packets are sent, by configuration", switch),
+    Fault::new("N3-switch", "nftables: from iptables and back under traffic, by configuration", switch),
     // Each begins with one layout and goes through both.
-    of_nftables(
-        "N3-layouts",
-        "nftables: from one layout to the other and back while packets are sent",
-        layouts::switch,
-    ),
-    of_nftables(
-        "N3-layouts-killed",
-        "nftables: killed at messages that a change of the layout needs",
-        layouts::killed_in_switch,
-    ),
-    of_nftables("N4-meddled", "nftables: somebody deletes, flushes and opens what is ours", meddled),
-    of_nftables("N5-insists", "nftables: somebody accepts everything again and again: no fight without pause", insists),
-    of_nftables("N6-others", "nftables: others commit to tables of their own all the time: nothing is read", others),
-    of_nftables(
-        "N7-foreign",
-        "nftables: tables of others before and behind ours, which accept everything",
-        others::foreign,
-    ),
-    of_nftables("N7-occupied", "nftables: a table of our name is there, with what others have made", others::occupied),
-    of_nftables(
-        "N7-owned",
-        "nftables: another process owns the table of our name: closed until it ends",
-        others::owned,
-    ),
+    of_nftables("N3-layouts", "nftables: from one layout to the other and back under traffic", layouts::switch),
+    of_nftables("N3-layouts-killed", "nftables: killed at the messages of a layout change", layouts::killed_in_switch),
+    of_nftables("N4-meddled", "nftables: another process deletes, flushes and opens the agent's objects", meddled),
+    of_nftables("N5-insists", "nftables: another process repeatedly accepts everything: repairs have pauses", insists),
+    of_nftables("N6-others", "nftables: other processes commit to foreign tables continuously: no read", others),
+    of_nftables("N7-foreign", "nftables: accepting foreign tables before and after the agent's", others::foreign),
+    of_nftables("N7-occupied", "nftables: the agent's table exists with foreign contents", others::occupied),
+    of_nftables("N7-owned", "nftables: another process owns the agent's table: denied until it ends", others::owned),
     of_nftables(
         "N7-taken",
-        "nftables: another process deletes our table and owns one of its name for a while",
+        "nftables: another process replaces the agent's table by an owned one for a while",
         others::taken,
     ),
-    of_nftables("N7-races", "nftables: another deletes from our table while every edit is written", others::races),
+    of_nftables(
+        "N7-races",
+        "nftables: another process deletes from the agent's table during every edit",
+        others::races,
+    ),
     of_nftables(
         "N8-programs",
-        "nftables: nft hangs for ever, iptables and ipset are not there: nobody runs them",
+        "nftables: nft hangs, iptables and ipset are missing: the agent runs none of them",
         kernel::programs,
     ),
-    of_nftables("N9-killed-at-sends", "nftables: killed at each message that a change needs", |stage| {
+    of_nftables("N9-killed-at-sends", "nftables: killed at each message of a change", |stage| {
         kernel::killed_in_change(stage, "sendto,sendmsg")
     }),
-    // A change of a map by address takes several transactions.
-    of_nftables("N9-killed-at-answers", "nftables: killed before each answer that a change needs", |stage| {
+    // A change of an address map takes several transactions.
+    of_nftables("N9-killed-at-answers", "nftables: killed before each answer of a change", |stage| {
         kernel::killed_in_change(stage, "recvfrom,recvmsg")
     }),
-    of_nftables("N9-killed-in-start", "nftables: killed at messages that a start needs", kernel::killed_in_start),
+    of_nftables("N9-killed-in-start", "nftables: killed at the messages of a start", kernel::killed_in_start),
     of_nftables(
         "N9-refused",
         "nftables: the kernel has no memory or room for a message: the last state holds",
@@ -70,40 +58,42 @@ pub(super) const FAULTS: &[Fault] = &[
     ),
 ];
 
-/// Rules that accept what they dropped, with the comments that they had. At once, since it does not stay for long.
+/// Replaces dropping rules by accepting ones with the same comments. In one transaction, as the
+/// agent repairs them soon.
 const OPENED: &str = r#"nft -a list table $family calico |
     awk -v t="$family calico" '/^\tchain /{chain=$2} / drop comment "/{split($0, part, "\"");
         print "replace rule", t, chain, "handle", $NF, "counter accept comment \"" part[2] "\""}' | nft -f -"#;
 
-/// Addresses of all kinds are members of the sets of networks.
+/// Makes all addresses members of the sets of networks.
 const EVERYTHING_IN_SETS: &str = r#"case $family in ip) nets='0.0.0.0/1, 128.0.0.0/1';; *) nets='::/1, 8000::/1';; esac
     nft list sets $family | awk -v t="$family calico" -v n="$nets" '/^table/{ours=($3 == "calico")} /^\tset /{set=$2}
         /flags interval/ && ours && set ~ /^cali[46]0s/ {print "flush set", t, set; print "add element", t, set, "{", n, "}"}' | nft -f -"#;
 
-/// The interfaces of all workloads lead to a chain that accepts.
+/// Redirects the interfaces of all workloads to an accepting chain.
 const EVERYTHING_LED_ASTRAY: &str = r#"{ echo "add chain $family calico his"; echo "add rule $family calico his accept"
     map="$family calico filter-cali-to-wl-dispatch"
     for pod in $(nft list map $map | grep -o '"cali[^"]*" :' | tr -d '" :'); do
         echo "delete element $map { $pod }"; echo "add element $map { $pod : goto his }"
     done; } | nft -f -"#;
 
-/// Nothing, in Felix's layout.
+/// Flushes the address maps; no effect in Felix's layout.
 const NO_ADDRESS_LEADS_ANYWHERE: &str = "for map in $(nft list maps $family | grep -o 'filter-cali-pm-[^ ]*'); do
         nft flush map $family calico $map; done";
 
-/// All that maps of addresses and ports lead to accepts. Nothing, in Felix's layout.
+/// Makes all target chains of address and port maps accept; no effect in Felix's layout.
 const EVERY_ADDRESS_LED_ASTRAY: &str = r#"nft list table $family calico |
     awk -v t="$family calico" '/^\tchain filter-cali-p[ad]-/{print "flush chain", t, $2; print "add rule", t, $2, "accept"}' | nft -f -"#;
 
-/// A base chain that comes later than it should.
+/// Moves a base chain to a later priority.
 const AT_ANOTHER_PRIORITY: &str = r#"{ echo "flush chain $family calico filter-FORWARD"
     echo "delete chain $family calico filter-FORWARD"
     echo "add chain $family calico filter-FORWARD { type filter hook forward priority 50; }"; } | nft -f -"#;
 
-/// What is changed by hand is put right as soon as the kernel tells; a busy machine takes its time.
+/// Maximum time of a repair, which begins with the kernel's notification; a busy machine needs
+/// longer.
 const SOON: Duration = Duration::from_secs(6);
 
-/// A fault that only tables of nftables have.
+/// Creates a fault for the nftables back ends only.
 const fn of_nftables(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Fault {
     Fault::new(name, about, run).only(&[]).nftables()
 }
@@ -202,7 +192,9 @@ fn others(stage: &mut Stage) -> Done {
         stage.shell("nft add rule inet others forward counter; nft flush chain inet others forward")?;
         stage.watch(Duration::from_millis(50))?;
     }
-    ensure(!stage.log()[log.len()..].contains("Somebody else"), || "changes of others were taken for ours".to_owned())?;
+    ensure(!stage.log()[log.len()..].contains("another process changed the table"), || {
+        "a foreign change counts as one of the agent's".to_owned()
+    })?;
     admit(stage, true)?;
     stage.shell("nft delete table inet others").map(drop)
 }

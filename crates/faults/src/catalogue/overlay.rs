@@ -1,4 +1,4 @@
-//! What goes wrong between nodes (V).
+//! Faults of the overlay between nodes (V).
 
 use std::time::{Duration, Instant};
 
@@ -17,27 +17,23 @@ use tortie_lab::{
 const NFT: &[Backend] = &[Backend::Nft];
 
 pub(super) const FAULTS: &[Fault] = &[
-    fault("V1-tunnel-deleted", "the tunnel devices are deleted and switched off by hand", tunnel_deleted).ebpf(),
-    fault("V2-parent-flaps", "the interface below the tunnels goes down and up", parent_flaps).ebpf(),
+    fault("V1-tunnel-deleted", "another process deletes the tunnel devices and sets them down", tunnel_deleted).ebpf(),
+    fault("V2-parent-flaps", "the parent interface of the tunnels goes down and up", parent_flaps).ebpf(),
     fault(
         "V3-netlink-overflow",
         "more changes than the agent's socket holds; tunnels flap meanwhile",
         netlink_overflow,
     ),
-    fault(
-        "V4-two-writers",
-        "somebody else replaces and deletes routes, neighbours and forwarding entries",
-        two_writers,
-    )
-    .ebpf(),
+    fault("V4-two-writers", "another process replaces and deletes routes, neighbours and FDB entries", two_writers)
+        .ebpf(),
     fault("V4-two-agents", "a second agent on the same node", two_agents),
-    fault("V5-node-readdressed", "another node has other addresses, and its old ones again", node_readdressed).ebpf(),
-    fault("V5-readdressed-itself", "the node has other addresses, and its old ones again", readdressed_itself),
+    fault("V5-node-readdressed", "another node changes its addresses, and back", node_readdressed).ebpf(),
+    fault("V5-readdressed-itself", "the node changes its addresses, and back", readdressed_itself),
     fault("V6-tunnel-address-reused", "two nodes claim one tunnel address; two nodes exchange theirs", address_reused),
-    fault("V7-node-goes", "another node goes and comes", node_goes).ebpf(),
+    fault("V7-node-goes", "another node is removed and returns", node_goes).ebpf(),
     fault(
         "V8-cross-subnet",
-        "all pools change from VXLAN to VXLAN between subnets, and back: what is lost",
+        "all pools change from VXLAN to VXLAN between subnets, and back: lost packets",
         cross_subnet,
     ),
 ];
@@ -46,7 +42,8 @@ const fn fault(name: &'static str, about: &'static str, run: fn(&mut Stage) -> D
     Fault::new(name, about, run).only(NFT).nodes(3)
 }
 
-/// Packets between nodes may be lost until the agent has seen to it, however slow the machine is.
+/// Waits for the base reachability. Packets between nodes may be lost until the agent has repaired
+/// the overlay, however slow the machine is.
 fn restored(stage: &mut Stage) -> Done {
     stage.confirm(&BASE)
 }
@@ -72,7 +69,7 @@ fn tunnel_deleted(stage: &mut Stage) -> Done {
     restored(stage)
 }
 
-/// What a network manager does when an interface comes up.
+/// Configures the parent interface, as a network manager does when it comes up.
 fn configure_parent(stage: &Stage) -> Done {
     let [v4, v6] = NODE_ADDRESSES;
     let [out4, out6] = OUTSIDE_ADDRESSES;
@@ -99,7 +96,7 @@ fn parent_flaps(stage: &mut Stage) -> Done {
 }
 
 fn netlink_overflow(stage: &mut Stage) -> Done {
-    // Nothing is looked at without a reason.
+    // No periodic checks.
     for name in ["FELIX_ROUTEREFRESHINTERVAL", "FELIX_INTERFACEREFRESHINTERVAL"] {
         stage.environment.insert(name.to_owned(), "600".to_owned());
     }
@@ -112,7 +109,7 @@ fn netlink_overflow(stage: &mut Stage) -> Done {
             "for verb in add del; do seq 1 30000 | while read n; do \
                echo \"route $verb 10.99.$((n / 250)).$((n % 250))/32 dev lo\"; done; done > {batch}; ip -batch {batch}"
         ))?;
-        // The socket is full: this is not heard.
+        // The agent's socket is full, so that it misses these notifications.
         for device in ["vxlan.calico", "vxlan-v6.calico"] {
             stage.shell(&match is_deleted {
                 true => format!("ip link del {device}"),
@@ -131,7 +128,7 @@ fn two_writers(stage: &mut Stage) -> Done {
     stage.may_be_cut(PATIENCE + PATIENCE);
     let until = Instant::now() + Duration::from_secs(5);
     while Instant::now() < until {
-        // Some of it fails, as the agent changes the same.
+        // Some commands fail, as the agent changes the same objects.
         stage.shell(
             "ip route del 10.66.0.64/26 || true
              ip route replace 10.66.0.128/26 via 10.67.0.2 dev vxlan.calico onlink || true
@@ -159,7 +156,7 @@ fn two_agents(stage: &mut Stage) -> Done {
     second.check()?;
     drop(second);
     let after = stage.overlay()?;
-    ensure(before == after, || format!("two agents changed what one had made: {before:?} {after:?}"))?;
+    ensure(before == after, || format!("the second agent changed the state of the first: {before:?} {after:?}"))?;
     restored(stage)
 }
 
@@ -212,7 +209,7 @@ fn set_tunnels(stage: &mut Stage, tunnels: [usize; 2]) -> Done {
 
 fn address_reused(stage: &mut Stage) -> Done {
     stage.begin()?;
-    // Both have that of one, for a while.
+    // Both nodes have the address of one for a while.
     set_tunnels(stage, [1, 1])?;
     stage.watch(Duration::from_secs(1))?;
     set_tunnels(stage, [2, 1])?;
@@ -221,7 +218,7 @@ fn address_reused(stage: &mut Stage) -> Done {
     stage.watch(Duration::from_secs(1))?;
     set_tunnels(stage, [1, 2])?;
     restored(stage)?;
-    // At one blow.
+    // In one edit.
     set_tunnels(stage, [2, 1])?;
     restored(stage)
 }
@@ -261,7 +258,7 @@ fn cross_subnet(stage: &mut Stage) -> Done {
             Ok(true)
         })?;
         restored(stage)?;
-        // So that the next change is one of its own.
+        // So that the next change is a separate one.
         stage.watch(Duration::from_secs(1))?;
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! Interfaces that change whose they are (E2), and host endpoints that are found by address or are all interfaces (E3).
+//! Interfaces that change their endpoint (E2), and host endpoints that match by address or match
+//! all interfaces (E3).
 
 use std::time::Duration;
 
@@ -12,24 +13,25 @@ use crate::{
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new(
         "E2-shadowed",
-        "an endpoint of a smaller name claims the interface of another: both are denied until it goes",
+        "an endpoint with a smaller name claims another's interface: both are denied until it is deleted",
         shadowed,
     ),
     Fault::new(
         "E2-shadow",
-        "an endpoint of a greater name claims the interface of another: both are denied until one goes",
+        "an endpoint with a greater name claims another's interface: both are denied until one is deleted",
         shadow,
     ),
     Fault::new(
         "E2-interface-changes",
-        "an endpoint changes its interface's name, before and after the interface does",
+        "an endpoint's interface name changes, before and after the interface is renamed",
         interface_changes,
     ),
     Fault::new("E3-by-address", "a host endpoint by address; its address moves between interfaces", by_address),
-    Fault::new("E3-all-interfaces", "a host endpoint that is all interfaces comes and goes", all_interfaces),
+    Fault::new("E3-all-interfaces", "a host endpoint for all interfaces is created and deleted", all_interfaces),
 ];
 
-/// An endpoint of this pod's name with this interface and the addresses of `like`. No policy is about it.
+/// Returns an endpoint with this pod name, this interface and the addresses of `like`, which no
+/// policy selects.
 fn endpoint(stage: &Stage, name: &str, interface: &str, like: &str) -> String {
     let networks: Vec<String> = stage.world.pods[like]
         .addresses
@@ -45,9 +47,10 @@ fn endpoint(stage: &Stage, name: &str, interface: &str, like: &str) -> String {
     )
 }
 
-/// The pairs with `web` that [`BASE`](crate::world::BASE) allows, while another endpoint claims its interface.
+/// Pairs with `web` that [`BASE`](crate::world::BASE) allows, while another endpoint claims its
+/// interface.
 const CONTESTED: [Pair; 2] = [("friend", "web", false), ("web", "db", false)];
-/// The same after the claim.
+/// The same pairs after the claim.
 const RELEASED: [Pair; 2] = [("friend", "web", true), ("web", "db", true)];
 
 fn shadowed(stage: &mut Stage) -> Done {
@@ -64,12 +67,13 @@ fn shadowed(stage: &mut Stage) -> Done {
 
 fn shadow(stage: &mut Stage) -> Done {
     stage.begin()?;
-    // With this label, policy of `stranger` admits its address, as it admits that of `web`.
+    // With this label, the policy of `stranger` allows its address, as it allows that of `web`.
     let text = endpoint(stage, "zzz", &interface("web")?, "web").replace("app: zzz", "app: open");
     stage.change(|world| drop(world.files.insert("zzz.yaml".to_owned(), text)), &CONTESTED)?;
     let web = stage.world.pods["web"].clone();
-    // Policy of `db` admits `web` and not `zzz`, and no policy selects `zzz`. With iptables, a set that gains or loses the address
-    // and the chains of the interface come into force one after the other.
+    // The policy of `db` allows `web` and not `zzz`, and no policy selects `zzz`. With iptables, an
+    // IP set that gains or loses the address and the chains of the interface are written one after
+    // the other.
     let in_two_steps = |stage: &mut Stage, edit: &dyn Fn(&mut World), effect: &[Pair]| {
         stage.announce(&RELEASED[1..]);
         stage.change(edit, effect)?;
@@ -121,7 +125,7 @@ fn interface_changes(stage: &mut Stage) -> Done {
     rename(stage, new, &old)?;
     stage.confirm(&CUT)?;
     at(stage, &at_old, &LATE)?;
-    // The endpoint goes away and back while its interface stays.
+    // The endpoint moves away and back while its interface stays.
     at(stage, &at_new, &CUT)?;
     at(stage, &at_old, &LATE)?;
     let tables = stage.tables(stage.backend)?;
@@ -131,7 +135,7 @@ fn interface_changes(stage: &mut Stage) -> Done {
 const CLOSED: [Pair; 1] = [("outside", "node", false)];
 const OPEN: [Pair; 1] = [("outside", "node", true)];
 
-/// Host endpoints of this text, with a policy that admits TCP alone.
+/// Returns host endpoints of this text, with a policy that allows only TCP.
 fn host(endpoints: &str) -> String {
     format!(
         "{endpoints}---\napiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {{name: host}}\n\
@@ -165,7 +169,7 @@ fn by_address(stage: &mut Stage) -> Done {
         stage.announce(&CLOSED);
         addr(stage, "add", "eth0")?;
         stage.confirm(&CLOSED)?;
-        // Both have them, then only the other.
+        // Both interfaces have the addresses, then only the other.
         addr(stage, "add", "eth9")?;
         await_chain(stage, "cali-fh-eth9", true)?;
         stage.watch(Duration::from_millis(500))?;
@@ -188,7 +192,7 @@ fn all_interfaces(stage: &mut Stage) -> Done {
     stage.probe("outside", "node")?;
     stage.confirm(&OPEN)?;
     let all = host(&host_endpoint("all", "interfaceName: '*'"));
-    // One by name goes before it; that one admits all.
+    // An endpoint by name takes precedence; this one allows everything.
     let named = host_endpoint("eth0", "interfaceName: eth0").replace("host: 'yes'", "named: 'yes'")
         + "---\napiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {name: named}\n\
            spec: {selector: named == 'yes', types: [Ingress, Egress], ingress: [{action: Allow}], egress: [{action: Allow}]}\n";
@@ -203,7 +207,7 @@ fn all_interfaces(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-/// Waits until the tables name a chain, or none does.
+/// Waits until the tables contain a chain, or no longer contain it.
 fn await_chain(stage: &mut Stage, chain: &str, there: bool) -> Done {
     stage.until(&format!("{chain} is {}", if there { "there" } else { "gone" }), |stage| {
         Ok(stage.tables(stage.backend)?.iter().any(|line| line.contains(&format!(":{chain}"))) == there)

@@ -1,4 +1,4 @@
-//! Programs that do not read what they are given to its end (S3).
+//! Programs that do not read all of their input (S3).
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -25,10 +25,11 @@ pub(super) const FAULTS: &[Fault] = &[
     }),
 ];
 
-/// Who writes more than fits into a pipe is still writing then.
+/// Shell text that closes standard input and fails later, while a writer of more than a pipe buffer
+/// is still writing.
 const CLOSES: &str = "exec 0<&-; sleep 0.3; echo 'line 2 failed: told to' >&2; exit 1";
 
-/// Shell text that does so three times, and counts.
+/// Returns shell text that runs `text` three times and counts.
 fn three_times(text: &str) -> String {
     format!(
         "n=$(cat \"$notes/$name\" 2>/dev/null); n=${{n:-0}}\n\
@@ -36,7 +37,7 @@ fn three_times(text: &str) -> String {
     )
 }
 
-/// So many failures, or more, must have been.
+/// Checks that each program has failed at least this often.
 fn must_have_failed(stage: &Stage, programs: &[&str], times: u32) -> Done {
     for program in programs {
         let failed = stage.helpers.notes(program);
@@ -48,7 +49,7 @@ fn must_have_failed(stage: &Stage, programs: &[&str], times: u32) -> Done {
     Ok(())
 }
 
-/// Members that take more than a pipe holds come, and go.
+/// Adds and removes more members than fit into a pipe buffer.
 fn sets(stage: &mut Stage, text: &str) -> Done {
     stage.begin()?;
     let before = sets_there(stage)?;
@@ -69,7 +70,7 @@ fn sets(stage: &mut Stage, text: &str) -> Done {
     write_admit(stage, true)?;
     stage.confirm(&[("stranger", "web", true)])?;
     let last = "10.99.15.250";
-    stage.until("all members are there", |stage| Ok(stage.shell("ipset save")?.contains(&format!(" {last}\n"))))?;
+    stage.until("all members are present", |stage| Ok(stage.shell("ipset save")?.contains(&format!(" {last}\n"))))?;
     must_have_failed(stage, &["ipset"], 3)?;
     stage.change(
         |world| {
@@ -81,22 +82,22 @@ fn sets(stage: &mut Stage, text: &str) -> Done {
     write_admit(stage, false)?;
     stage.change(|world| world.befriend("stranger", false), &[("stranger", "web", false)])?;
     stage.until("all members are gone", |stage| Ok(!stage.shell("ipset save")?.contains(&format!(" {last}\n"))))?;
-    // What goes takes little to write, and may be done before it fails.
+    // Removals are short, and may be written completely before the failure.
     must_have_failed(stage, &["ipset"], 1)?;
     stage.confirm(&BASE)?;
-    // A set that was not destroyed is tried again after the next listing.
+    // Destruction of a set is retried after the next listing.
     stage.helpers.mend_all()?;
     stage.until("the sets are those of the beginning", |stage| Ok(sets_there(stage)? == before))
 }
 
-/// Names of all sets.
+/// Returns the names of all sets.
 fn sets_there(stage: &Stage) -> Result<BTreeSet<String>, Trouble> {
     let listing = stage.shell("ipset save")?;
     let names = listing.lines().filter_map(|line| line.strip_prefix("create ")?.split(' ').next());
     Ok(names.map(str::to_owned).collect())
 }
 
-/// Rules that take more than a pipe holds come, and go.
+/// Adds and removes more rules than fit into a pipe buffer.
 fn tables(stage: &mut Stage, text: &str) -> Done {
     stage.begin()?;
     let programs = both("restore", stage.backend);
@@ -125,7 +126,7 @@ fn tables(stage: &mut Stage, text: &str) -> Done {
     stage.write(|world| world.files.clear(), &[])?;
     write_admit(stage, false)?;
     stage.confirm(&[("stranger", "web", false)])?;
-    // What goes takes little to write, and may be done before it fails.
+    // Removals are short, and may be written completely before the failure.
     must_have_failed(stage, &programs, 1)?;
     stage.confirm(&BASE)
 }

@@ -1,4 +1,4 @@
-//! The programs of iptables fail, hang, lie or are not there (T4, T5, T6).
+//! iptables programs fail, hang, give wrong output or are missing (T4, T5, T6).
 
 use std::time::Duration;
 
@@ -8,58 +8,60 @@ use crate::{
 };
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault::new("T4-restore-fails-once", "iptables-restore fails once: tried again", |stage| restore_fails(stage, 1)),
-    Fault::new("T4-restore-fails-10", "iptables-restore fails 10 times: tried again", |stage| restore_fails(stage, 10)),
+    Fault::new("T4-restore-fails-once", "iptables-restore fails once: retried", |stage| restore_fails(stage, 1)),
+    Fault::new("T4-restore-fails-10", "iptables-restore fails 10 times: retried", |stage| restore_fails(stage, 10)),
     Fault::new("T4-restore-fails", "iptables-restore fails for seconds: the last state holds", restore_fails_long)
         .ebpf(),
     Fault::new("T4-save-fails-once", "iptables-save fails once", |stage| save_fails(stage, 1)),
     Fault::new("T4-save-fails-4", "iptables-save fails 4 times", |stage| save_fails(stage, 4)),
     Fault::new("T4-save-dies", "iptables-save dies in the middle of its output", save_dies),
     Fault::new("T4-save-hangs", "iptables-save hangs for a while: the last state holds", save_hangs),
-    Fault::new("T5-incompatible", "iptables-nft-save says that it cannot read a table, and exits with 0", incompatible)
-        .only(&[Backend::Nft]),
-    Fault::new("T6-lock-short", "another program holds the lock for less time than we wait", |stage| {
+    Fault::new(
+        "T5-incompatible",
+        "iptables-nft-save reports that it cannot read a table, and exits with 0",
+        incompatible,
+    )
+    .only(&[Backend::Nft]),
+    Fault::new("T6-lock-short", "another process holds the lock for less than the agent's timeout", |stage| {
         lock(stage, "0.8", 3)
     })
     .only(&[Backend::Legacy]),
-    Fault::new("T6-lock-long", "another program holds the lock for longer than we wait", |stage| lock(stage, "3", 1))
-        .only(&[Backend::Legacy]),
+    Fault::new("T6-lock-long", "another process holds the lock for longer than the agent's timeout", |stage| {
+        lock(stage, "3", 1)
+    })
+    .only(&[Backend::Legacy]),
     Fault::new("T6-restore-missing", "iptables-restore is uninstalled while the agent runs", restore_missing).ebpf(),
-    Fault::new("T6-nothing-installed", "at the start nothing is installed: nothing leads to a pod", nothing_installed),
-    Fault::new("T6-version-odd", "iptables --version says nothing that is a version: as if it were old", version_odd),
     Fault::new(
-        "T6-version-old",
-        "iptables-restore is too old for --wait and says so; it is updated later",
-        version_old,
+        "T6-nothing-installed",
+        "no program is installed at the start: no route leads to a pod",
+        nothing_installed,
     ),
+    Fault::new("T6-version-odd", "iptables --version prints no version: treated as old", version_odd),
+    Fault::new("T6-version-old", "iptables-restore is too old for --wait; it is updated later", version_old),
     Fault::new(
         "backend-missing",
-        "the datastore asks for a back end that is not installed: what is in force stays",
+        "the datastore sets a back end that is not installed: policy stays in force",
         backend_missing,
     ),
-    Fault::new(
-        "helper-hangs-restore",
-        "iptables-restore hangs; SIGTERM ends the agent, and no orphan stays",
-        |stage| {
-            let programs = both("restore", stage.backend);
-            hangs(stage, &programs.each_ref().map(String::as_str))
-        },
-    ),
-    Fault::new("helper-hangs-save", "iptables-save hangs; SIGTERM ends the agent, and no orphan stays", |stage| {
+    Fault::new("helper-hangs-restore", "iptables-restore hangs; SIGTERM ends the agent, without orphans", |stage| {
+        let programs = both("restore", stage.backend);
+        hangs(stage, &programs.each_ref().map(String::as_str))
+    }),
+    Fault::new("helper-hangs-save", "iptables-save hangs; SIGTERM ends the agent, without orphans", |stage| {
         let programs = both("save", stage.backend);
         hangs(stage, &programs.each_ref().map(String::as_str))
     }),
-    Fault::new("helper-hangs-ipset", "ipset hangs; SIGTERM ends the agent, and no orphan stays", |stage| {
+    Fault::new("helper-hangs-ipset", "ipset hangs; SIGTERM ends the agent, without orphans", |stage| {
         hangs(stage, &["ipset"])
     }),
 ];
 
-/// The program of both families that does this.
+/// Returns the programs of both families for an action.
 pub(super) fn both(action: &str, backend: Backend) -> [String; 2] {
     ["iptables", "ip6tables"].map(|program| format!("{program}-{backend}-{action}"))
 }
 
-/// Both programs that do this run this shell text first.
+/// Makes both programs for an action run this shell text first.
 pub(super) fn fault_both(stage: &Stage, action: &str, text: &str) -> Done {
     for program in both(action, stage.backend) {
         stage.helpers.fault(&program, text)?;
@@ -67,22 +69,23 @@ pub(super) fn fault_both(stage: &Stage, action: &str, text: &str) -> Done {
     Ok(())
 }
 
-/// Shell text that fails so many times, and counts.
+/// Returns shell text that fails this many times and counts.
 pub(super) fn fail_times(times: usize) -> String {
     format!(
-        // Two may do this at once: each adds a line of its own before it counts them.
+        // Two processes may do this concurrently: each adds a separate line before it counts the
+        // lines.
         "echo x >>\"$notes/$name\"; n=$(wc -l <\"$notes/$name\")\n\
          if [ \"$n\" -le {times} ]; then cat >/dev/null; echo 'line 2 failed: told to' >&2; exit 1; fi"
     )
 }
 
-/// Lets the stranger reach `web`, or not, by another chain, and by another member of a set.
+/// Allows or denies the stranger access to `web`, by another chain and another member of a set.
 pub(super) fn admit(stage: &mut Stage, admitted: bool) -> Done {
     write_admit(stage, admitted)?;
     stage.confirm(&[("stranger", "web", admitted)])
 }
 
-/// The same without waiting.
+/// As [`admit`], without waiting.
 pub(super) fn write_admit(stage: &mut Stage, admitted: bool) -> Done {
     let edit = |world: &mut crate::world::World| {
         world.web_admits = if admitted { vec!["stranger".to_owned()] } else { Vec::new() };
@@ -111,12 +114,12 @@ fn restore_fails_long(stage: &mut Stage) -> Done {
     stage.confirm(&[("stranger", "web", false)])
 }
 
-/// Commits something of somebody else, so that the agent has a reason to read.
+/// Commits a foreign change, so that the agent reads the tables.
 fn commit(stage: &Stage) -> Done {
     stage.iptables("-N HIS")
 }
 
-/// The fault must have happened, or the run proves nothing.
+/// Checks that the fault has happened; otherwise the run proves nothing.
 fn must_have_happened(stage: &Stage, note: &str) -> Done {
     ensure(!stage.helpers.notes(note).is_empty(), || {
         "the program was never run, so the fault never happened".to_owned()
@@ -169,7 +172,7 @@ fn incompatible(stage: &mut Stage) -> Done {
     stage.confirm(&[("stranger", "web", true)])
 }
 
-/// The agent waits ten seconds; the wrapper makes that less, so that the fault takes less time.
+/// Holds the xtables lock. The agent waits ten seconds; the wrapper shortens this to save time.
 fn lock(stage: &mut Stage, held: &str, waited: u8) -> Done {
     stage.begin()?;
     let shorter =
@@ -203,7 +206,7 @@ fn nothing_installed(stage: &mut Stage) -> Done {
     }
     stage.spawn()?;
     std::thread::sleep(Duration::from_secs(2));
-    ensure(!stage.is_ready(), || "the agent says that it is ready without iptables".to_owned())?;
+    ensure(!stage.is_ready(), || "the agent is ready without iptables".to_owned())?;
     ensure(stage.routes()?.is_empty(), || "something leads to a pod without policy".to_owned())?;
     stage.helpers.mend_all()?;
     if stage.ended()?.is_some() {
@@ -213,7 +216,7 @@ fn nothing_installed(stage: &mut Stage) -> Done {
     stage.confirm(&crate::world::BASE)
 }
 
-/// Shell text that answers `--version` so, and notes it.
+/// Returns shell text that answers `--version` in this way and records it.
 fn says_version(answer: &str) -> String {
     format!("if [ \"$1\" = --version ]; then echo x >>\"$notes/asked\"; {answer}; fi")
 }
@@ -240,7 +243,7 @@ fn version_odd(stage: &mut Stage) -> Done {
     admit(stage, true)
 }
 
-/// What an `iptables-restore` does that does not know how to wait.
+/// Behaviour of an `iptables-restore` without support for `--wait`.
 const KNOWS_NO_WAIT: &str = "for word; do case \"$word\" in -w*|--wait*) echo x >>\"$notes/unknown\"\n\
                              echo \"iptables-restore: unrecognized option '$word'\" >&2; exit 2;; esac; done";
 
@@ -252,14 +255,14 @@ fn version_old(stage: &mut Stage) -> Done {
     for admitted in [true, false, true, false] {
         admit(stage, admitted)?;
     }
-    ensure(stage.helpers.notes("unknown").is_empty(), || "it was told to wait, which it does not know".to_owned())?;
+    ensure(stage.helpers.notes("unknown").is_empty(), || "called with --wait, which it does not support".to_owned())?;
     // Updated while the agent runs, and while it does not.
     stage.helpers.mend_all()?;
     admit(stage, true)?;
     stage.stop()?;
     stage.start()?;
     admit(stage, false)?;
-    // Back to the old one while the agent runs.
+    // Downgraded while the agent runs.
     stage.helpers.fault("iptables", &says_version("echo 'iptables v1.4.21'; exit 0"))?;
     fault_both(stage, "restore", KNOWS_NO_WAIT)?;
     write_admit(stage, true)?;
@@ -274,7 +277,7 @@ fn version_old(stage: &mut Stage) -> Done {
 
 fn backend_missing(stage: &mut Stage) -> Done {
     let (backend, other) = (stage.backend, stage.backend.other());
-    // The environment would win.
+    // The environment would take precedence.
     stage.environment.remove("FELIX_IPTABLESBACKEND");
     stage.world.felix = Some(format!("iptablesBackend: {}", parameter(backend)));
     stage.write(|_| {}, &[])?;
@@ -282,7 +285,7 @@ fn backend_missing(stage: &mut Stage) -> Done {
     for program in both("restore", other).iter().chain(&both("save", other)) {
         stage.helpers.uninstall(program)?;
     }
-    // By these names they would be found as well.
+    // The agent would find the programs under these names as well.
     for program in ["iptables-restore", "ip6tables-restore", "iptables-save", "ip6tables-save"] {
         stage.helpers.uninstall(program)?;
     }
@@ -294,7 +297,7 @@ fn backend_missing(stage: &mut Stage) -> Done {
     admit(stage, true)
 }
 
-/// How `FelixConfiguration` calls a back end.
+/// Returns the name of a back end in `FelixConfiguration`.
 pub(super) fn parameter(backend: Backend) -> &'static str {
     if backend == Backend::Legacy { "Legacy" } else { "NFT" }
 }

@@ -1,4 +1,4 @@
-//! The agent ends, is killed, is suspended, or changes how it works (T7, T9, P1, P2, P3).
+//! The agent ends, is killed, is suspended, or changes its mode (T7, T9, P1, P2, P3).
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::new("T7-one-changed", "a restart with one policy changed writes that one", one_changed),
     Fault::new(
         "T7-upgrade",
-        "the rules of old releases are there at the first start: they go, and open nothing",
+        "rules of old releases exist at the first start: removed, and nothing is allowed wrongly",
         upgrade,
     ),
     Fault::new(
@@ -30,13 +30,13 @@ pub(super) const FAULTS: &[Fault] = &[
         switch_between_runs,
     ),
     Fault::new("P1-killed", "killed at random moments under edits", killed),
-    Fault::new("P1-killed-at-start", "killed again and again before it has written everything", killed_at_start),
+    Fault::new("P1-killed-at-start", "killed repeatedly before it has written everything", killed_at_start),
     Fault::new("P2-burst", "a hundred edits at once, and one afterwards", burst).ebpf().nftables(),
-    Fault::new("P3-config", "a parameter changes: a new session, and nothing open or cut", config),
-    Fault::new("P3-kube-ipvs0", "kube-ipvs0 comes and goes", kube_ipvs),
-    Fault::new("sighup", "SIGHUP ends nothing", sighup).ebpf().nftables(),
+    Fault::new("P3-config", "a parameter changes: a new session, and no wrong verdict", config),
+    Fault::new("P3-kube-ipvs0", "kube-ipvs0 appears and disappears", kube_ipvs),
+    Fault::new("sighup", "SIGHUP does not end the agent", sighup).ebpf().nftables(),
     Fault::new("suspended", "SIGSTOP, an edit, SIGCONT", suspended).ebpf().nftables(),
-    Fault::new("no-threads", "no more processes and threads are to be had", no_threads),
+    Fault::new("no-threads", "no more processes and threads can be created", no_threads),
 ];
 
 fn restart(stage: &mut Stage) -> Done {
@@ -58,7 +58,7 @@ fn one_changed(stage: &mut Stage) -> Done {
     stage.begin()?;
     stage.stop()?;
     write_admit(stage, true)?;
-    // What it writes is kept.
+    // Its input is recorded.
     fault_both(stage, "restore", "tee -a \"$notes/$name\" | \"$real\" \"$@\"; exit $?")?;
     stage.start()?;
     stage.confirm(&[("stranger", "web", true)])?;
@@ -73,7 +73,7 @@ fn one_changed(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-/// Chains, hooks and a set as releases of Calico before 2.0 and 3.0 left them, that accept everything.
+/// Chains, hooks and a set as left by Calico releases before 2.0 and 3.0, which accept everything.
 fn upgrade(stage: &mut Stage) -> Done {
     stage.shell("ipset create felix-masq-ipam-pools hash:net; ipset create felix-all-ipam-pools hash:net")?;
     for chain in ["felix-FORWARD", "califw-abcdef", "calitw-abcdef", "cali-FORWARD", "cali-pi-_0123456789abcdef"] {
@@ -100,7 +100,7 @@ fn upgrade(stage: &mut Stage) -> Done {
 }
 
 fn switch_back_end(stage: &mut Stage) -> Done {
-    // The environment would win.
+    // The environment would take precedence.
     stage.environment.remove("FELIX_IPTABLESBACKEND");
     stage.world.felix = Some(format!("iptablesBackend: {}", parameter(stage.backend)));
     stage.write(|_| {}, &[])?;
@@ -135,7 +135,7 @@ fn switch_between_runs(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-/// Moments that look random and are the same in every run.
+/// Returns pseudo-random durations, equal in every run.
 pub(super) fn moments() -> impl Iterator<Item = Duration> {
     (1u64..).map(|number| Duration::from_millis(number.wrapping_mul(2_654_435_761) % 190))
 }
@@ -150,7 +150,7 @@ pub(super) fn killed(stage: &mut Stage) -> Done {
         } else {
             stage.write(|world| world.befriend("stranger", admitted), &[("stranger", "web", true)])?;
         }
-        // Either way the stranger may be in, or out, until the end.
+        // The last edit may be in force or not until the end.
         stage.watch(moment)?;
         stage.kill()?;
         stage.spawn()?;
@@ -243,7 +243,7 @@ fn suspended(stage: &mut Stage) -> Done {
     stage.confirm(&[("stranger", "web", false)])
 }
 
-/// The superuser is not limited, so the agent is another user with what it needs.
+/// Limits do not apply to root, so the agent runs as another user with the necessary capabilities.
 fn no_threads(stage: &mut Stage) -> Done {
     const CAPABILITIES: &str = "+net_admin,+net_raw,+dac_override,+dac_read_search";
     stage.begin()?;

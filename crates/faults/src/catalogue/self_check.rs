@@ -1,4 +1,4 @@
-//! The judge must find what is wrong, or all else proves nothing.
+//! Faults that must produce wrong verdicts, to prove that the evaluation detects them.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::{
 };
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault::new("quiet", "nothing happens: nothing is wrong", quiet).ebpf().nftables(),
-    Fault::new("hole-30ms", "a hole made by the harness itself is found", hole_of_30_ms).self_check(),
-    Fault::new("hole-5ms", "a small hole made by the harness itself is found", hole_of_5_ms).self_check(),
-    Fault::new("hole-detached", "a hole made by detaching eBPF programs, which is not announced, is found", detached)
+    Fault::new("quiet", "no fault: no wrong verdict", quiet).ebpf().nftables(),
+    Fault::new("hole-30ms", "the harness detects a hole that it makes", hole_of_30_ms).self_check(),
+    Fault::new("hole-5ms", "the harness detects a small hole that it makes", hole_of_5_ms).self_check(),
+    Fault::new("hole-detached", "the harness detects an unannounced hole by detached eBPF programs", detached)
         .only(&[])
         .ebpf()
         .self_check(),
@@ -32,7 +32,8 @@ fn hole_of_5_ms(stage: &mut Stage) -> Done {
     hole(stage, "0.005")
 }
 
-/// The agent leaves rules of others alone as long as its own come first, so the hole is made where it does not look.
+/// Opens a hole for this many seconds, by an accepting rule at the start of FORWARD. The agent
+/// never changes foreign rules.
 fn hole(stage: &mut Stage, seconds: &str) -> Done {
     stage.begin()?;
     let program = stage.iptables_program();
@@ -42,7 +43,8 @@ fn hole(stage: &mut Stage, seconds: &str) -> Done {
     stage.watch(Duration::from_millis(500))
 }
 
-/// Until links are looked after again, for which the agent has to wait: it could be just about to.
+/// Detaches all programs, which leaves a hole until the next check of the links. The agent is
+/// suspended meanwhile, since that check could be due immediately.
 fn detached(stage: &mut Stage) -> Done {
     stage.begin()?;
     stage.signal(Signal::STOP)?;

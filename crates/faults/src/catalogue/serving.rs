@@ -1,4 +1,4 @@
-//! Who asks the agent how it is must not keep it from working, nor others from asking.
+//! HTTP clients of the agent must block neither its work nor other clients.
 
 use std::{io::Write, net::TcpStream, time::Duration};
 
@@ -22,14 +22,14 @@ fn slow_clients(stage: &mut Stage) -> Done {
     for port in [9099u16, 9091] {
         for _ in 0..40 {
             let client = stage.lab.node().run(|| connect(port))?;
-            // One that is turned away is no burden.
+            // A rejected client is no load.
             clients.extend(client);
         }
     }
-    ensure(!clients.is_empty(), || "nobody could connect".to_owned())?;
+    ensure(!clients.is_empty(), || "no client could connect".to_owned())?;
     for number in 0..20 {
         for client in clients.iter_mut().step_by(2) {
-            // Cut off or not, it is their decision.
+            // The agent may close the connection.
             let _ = client.write_all(&b"GET /liveness HTTP/1.1"[number..=number]);
         }
         ensure(stage.is_live(), || format!("no answer within a second (attempt {number})"))?;

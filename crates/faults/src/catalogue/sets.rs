@@ -1,4 +1,4 @@
-//! IP sets are changed by others, and ipset fails (S1 to S6).
+//! Other processes change IP sets, and ipset fails (S1 to S6).
 
 use std::{
     fmt::Write,
@@ -13,11 +13,15 @@ use crate::{
 };
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault::new("S1-flushed", "somebody empties our sets: filled at the next check", flushed),
-    Fault::new("S1-member-added", "somebody adds a member to our sets: out at the next check", member_added),
-    Fault::new("S1-replaced", "somebody swaps our set for one of another size and content", replaced),
-    Fault::new("S2-destroy-fails", "ipset destroy fails: tried again, but not all the time", destroy_fails),
-    Fault::new("S2-left-over", "temporary sets of a crash are there at the start", left_over),
+    Fault::new("S1-flushed", "another process flushes the agent's sets: filled at the next check", flushed),
+    Fault::new(
+        "S1-member-added",
+        "another process adds a member to the agent's sets: removed at the next check",
+        member_added,
+    ),
+    Fault::new("S1-replaced", "another process swaps a set for one of another size and content", replaced),
+    Fault::new("S2-destroy-fails", "ipset destroy fails: retried with pauses", destroy_fails),
+    Fault::new("S2-left-over", "temporary sets of a crash exist at the start", left_over),
     Fault::new("S3-restore-fails-before", "ipset restore fails without an effect", |stage| {
         restore_fails(stage, &format!("if [ \"$1\" = restore ]; then {}\nfi", fail_times(3)))
     }),
@@ -28,7 +32,7 @@ pub(super) const FAULTS: &[Fault] = &[
              head -n 2 | \"$real\" restore; echo 'told to' >&2; exit 1; fi",
         )
     }),
-    Fault::new("S3-restore-fails-after", "ipset restore fails after all has been done", |stage| {
+    Fault::new("S3-restore-fails-after", "ipset restore fails after it has done everything", |stage| {
         restore_fails(
             stage,
             "if [ \"$1\" = restore ] && [ ! -e \"$notes/failed\" ]; then touch \"$notes/failed\"; \
@@ -38,10 +42,10 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::new("S4-list-fails", "ipset list fails for one set", list_fails),
     Fault::new(
         "S5-overflow",
-        "more members than fit in a set: nobody else comes in, and all do once they fit",
+        "more members than fit in a set: no other is allowed, and all are once they fit",
         overflow,
     ),
-    Fault::new("S6-many-removed", "a hundred sets are to be destroyed: edits are not kept waiting", |stage| {
+    Fault::new("S6-many-removed", "a hundred sets are to be destroyed: edits are not delayed", |stage| {
         many_removed(stage, 10, false)
     }),
     Fault::new(
@@ -59,7 +63,7 @@ pub(super) const FAULTS: &[Fault] = &[
 const NEXT_CHECK: Duration = Duration::from_secs(6);
 const WEB: [Pair; 2] = [("stranger", "web", false), ("friend", "web", true)];
 
-/// Our sets, of both families, that hold an address of this pod.
+/// Returns the agent's sets, of both families, that contain an address of this pod.
 fn sets_with(stage: &Stage, pod: &str) -> Result<Vec<(String, String)>, Trouble> {
     let saved = stage.shell("ipset save")?;
     let addresses: Vec<String> = stage.world.pods[pod].addresses.iter().map(ToString::to_string).collect();
@@ -76,7 +80,7 @@ fn sets_with(stage: &Stage, pod: &str) -> Result<Vec<(String, String)>, Trouble>
     Ok(sets)
 }
 
-/// The address of a pod in the family of another address.
+/// Returns the address of a pod in the family of another address.
 fn address_like(stage: &Stage, pod: &str, like: &str) -> String {
     let addresses = stage.world.pods[pod].addresses.iter().map(ToString::to_string);
     addresses.filter(|address| address.contains(':') == like.contains(':')).collect()
@@ -122,7 +126,7 @@ fn replaced(stage: &mut Stage) -> Done {
     stage.until("no set has the size of the other's", |stage| Ok(!stage.shell("ipset save")?.contains("maxelem 77")))
 }
 
-/// Shell text by which no set can be destroyed, and each attempt is noted.
+/// Shell text with which no set can be destroyed; each attempt is recorded.
 const IN_USE: &str = "in_use() { echo x >>\"$notes/destroys\"; echo 'Set cannot be destroyed: it is in use' >&2; exit 1; }\n\
          if [ \"$1\" = destroy ]; then in_use; fi\n\
          if [ \"$1\" = restore ]; then input=\"$notes/input.$$\"; cat >\"$input\"\n\
@@ -180,7 +184,7 @@ fn list_fails(stage: &mut Stage) -> Done {
              if [ \"$1\" = list ] && [ -z \"$2\" ]; then \"$real\" list | sed '/^Name: {set}$/,$d'; failed; fi"
         ),
     )?;
-    // It is rewritten once it cannot be read for long; nobody must notice.
+    // A set that cannot be read for long is rewritten, without effect on packets.
     stage.watch(Duration::from_secs(4))?;
     ensure(!stage.helpers.notes("failed").is_empty(), || "no set was listed, so the fault never happened".to_owned())?;
     write_admit(stage, true)?;
@@ -212,9 +216,9 @@ fn overflow(stage: &mut Stage) -> Done {
     stage.confirm(&BASE)
 }
 
-/// Ten times as many sets of each family as policies go at once.
+/// Removes policies with ten times as many sets of each family at once.
 fn many_removed(stage: &mut Stage, policies: usize, in_use: bool) -> Done {
-    // So long an edit may take until they are destroyed.
+    // Maximum time of an edit until the sets are destroyed.
     let bound = Duration::from_secs(5);
     stage.begin()?;
     let mut text = String::new();
@@ -230,7 +234,7 @@ fn many_removed(stage: &mut Stage, policies: usize, in_use: bool) -> Done {
     }
     let before = sets(stage)?;
     stage.write(|world| drop(world.files.insert("sets.yaml".to_owned(), text)), &[])?;
-    // Every set is there for both families if the pods have both.
+    // If the pods have both families, every set exists in both.
     let all = policies * 10 * stage.world.pods["web"].addresses.len();
     stage.until_within(Duration::from_secs(120), "all sets are there", |stage| Ok(sets(stage)? >= before + all))?;
     if in_use {
@@ -253,7 +257,7 @@ fn many_removed(stage: &mut Stage, policies: usize, in_use: bool) -> Done {
         let tries = stage.helpers.notes("destroys").lines().count();
         let time = begun.elapsed();
         ensure(tries > 0, || "nothing was ever destroyed, so the fault never happened".to_owned())?;
-        // They are listed each second, and then tried again, one or a few with a command.
+        // Sets are listed and retried every second, one or a few per command.
         ensure((tries as u64) < 60 * (1 + time.as_secs()), || format!("{tries} attempts to destroy in {time:?}"))?;
         ensure(sets(stage)? >= before + all, || "a set is gone".to_owned())?;
         stage.helpers.mend_all()?;
@@ -261,7 +265,7 @@ fn many_removed(stage: &mut Stage, policies: usize, in_use: bool) -> Done {
     stage.until_within(Duration::from_secs(300), "all sets are gone", |stage| Ok(sets(stage)? <= before))
 }
 
-/// How many sets there are.
+/// Returns the number of sets.
 fn sets(stage: &Stage) -> Result<usize, Trouble> {
     Ok(stage.shell("ipset list -n")?.lines().count())
 }

@@ -1,4 +1,4 @@
-//! What others do to the files that tell CNI plugins which endpoints are up.
+//! Other processes change the files that report endpoint states to CNI plugins.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::{
 
 pub(super) const FAULTS: &[Fault] = &[Fault::new(
     "status-files",
-    "status files are torn, deleted and in the way: policy is enforced, and the files are put right",
+    "status files are torn, deleted and obstructed: policy is enforced, and the files are repaired",
     status_files,
 )
 .ebpf()];
@@ -21,7 +21,7 @@ const FOREIGN: &str = "notes.txt";
 const WARNING: &str = "endpoint status files cannot be kept";
 const RESOLVED: &str = "endpoint status files are kept again";
 
-/// What each file holds; nothing without the directory.
+/// Returns the contents of each file; empty if the directory is missing.
 fn held(directory: &Path) -> BTreeMap<String, String> {
     let Ok(entries) = fs::read_dir(directory) else { return BTreeMap::new() };
     let file = |entry: std::io::Result<fs::DirEntry>| {

@@ -1,4 +1,4 @@
-//! Others change the tables (T1, T2, T3).
+//! Other processes change the tables (T1, T2, T3).
 
 use std::{fmt::Write, time::Duration};
 
@@ -10,33 +10,43 @@ use crate::{
 use tortie_lab::pods::interface_name;
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault::new("T1-flush", "somebody flushes FORWARD: closed at the next check", flush).ebpf(),
-    Fault::new("T1-hook-deleted", "somebody deletes our rule from FORWARD: closed at the next check", hook_deleted),
+    Fault::new("T1-flush", "another process flushes FORWARD: repaired at the next check", flush).ebpf(),
+    Fault::new(
+        "T1-hook-deleted",
+        "another process deletes the agent's rule from FORWARD: repaired at the next check",
+        hook_deleted,
+    ),
     Fault::new(
         "T1-inserted-above",
-        "somebody inserts rules above ours: ours come first again, his stay",
+        "another process inserts rules before the agent's: the agent's move to the front, foreign ones stay",
         inserted_above,
     ),
-    Fault::new("T1-second-writer", "another program insists on being first: no fight without pause", second_writer),
+    Fault::new(
+        "T1-second-writer",
+        "another process repeatedly moves its rules to the front: repairs have pauses",
+        second_writer,
+    ),
     Fault::new("T2-restore", "iptables-restore without --noflush wipes the filter table", foreign_restore),
-    Fault::new("T3-extended", "somebody accepts everything in one of our chains", extended),
-    Fault::new("T3-truncated", "somebody flushes a dispatch chain", truncated),
-    Fault::new("T3-deleted", "somebody deletes the chain of a pod and what leads to it", deleted),
+    Fault::new("T3-extended", "another process accepts everything in one of the agent's chains", extended),
+    Fault::new("T3-truncated", "another process flushes a dispatch chain", truncated),
+    Fault::new("T3-deleted", "another process deletes the chain of a pod and the jumps to it", deleted),
     Fault::new(
         "T3-stray",
-        "an unknown chain with our prefix, and a rule with our mark in a chain of others, go",
+        "an unknown chain with the agent's prefix, and a rule with its hash in a foreign chain, are removed",
         stray,
     ),
-    Fault::new("T8-renamed", "a policy is renamed without a change: nothing is open or cut", renamed).ebpf().nftables(),
-    Fault::new("T8-removed-and-added", "a policy goes and comes back", removed_and_added).ebpf().nftables(),
-    Fault::new("T8-burst", "a policy goes and comes back many times at once", removed_in_a_burst).ebpf().nftables(),
+    Fault::new("T8-renamed", "a policy is renamed without a change: no wrong verdict", renamed).ebpf().nftables(),
+    Fault::new("T8-removed-and-added", "a policy is deleted and recreated", removed_and_added).ebpf().nftables(),
+    Fault::new("T8-burst", "a policy is deleted and recreated many times in quick succession", removed_in_a_burst)
+        .ebpf()
+        .nftables(),
     Fault::new("T10-large", "hundreds of pods and policies: an edit among them is enforced soon", large)
         .ebpf()
         .nftables(),
     Fault::new("T11-names", "policies with long and odd names, and with comments that could end a rule", names),
 ];
 
-/// Checks come each second and each half second after a write; a busy machine takes its time to write.
+/// Checks run every second, and half a second after a write; a busy machine needs longer to write.
 const NEXT_CHECK: Duration = Duration::from_secs(6);
 
 fn flush(stage: &mut Stage) -> Done {
@@ -87,7 +97,8 @@ fn second_writer(stage: &mut Stage) -> Done {
 fn foreign_restore(stage: &mut Stage) -> Done {
     stage.begin()?;
     stage.may_be_open(NEXT_CHECK);
-    // Pods are cut as well where a chain that others lead to is gone while the rest of it is being written.
+    // Pods are also cut off while a chain that is the target of others is missing and being
+    // rewritten.
     let backend = stage.backend.name();
     let wipe = "printf '*filter\\n:INPUT ACCEPT\\n:FORWARD ACCEPT\\n:OUTPUT ACCEPT\\nCOMMIT\\n'";
     stage.shell(&format!("{wipe} | iptables-{backend}-restore; {wipe} | ip6tables-{backend}-restore"))?;
@@ -96,7 +107,7 @@ fn foreign_restore(stage: &mut Stage) -> Done {
     stage.watch(Duration::from_secs(1))
 }
 
-/// The first rule of FORWARD in the filter table of one family of the pods.
+/// Returns the first rule of FORWARD in the filter table, in one family of the pods.
 fn first_forward_rule(stage: &Stage) -> Result<String, Trouble> {
     let rules = stage.shell(&format!("{} -w -S FORWARD", stage.iptables_program()))?;
     Ok(rules.lines().find(|line| line.starts_with("-A")).unwrap_or_default().to_owned())
@@ -249,7 +260,7 @@ fn names(stage: &mut Stage) -> Done {
     stage.watch(Duration::from_secs(1))
 }
 
-/// Waits until the tables have, or have not, a line with this text.
+/// Waits until the tables contain a line with this text, or no longer contain it.
 fn await_rule(stage: &mut Stage, text: &str, there: bool) -> Done {
     let what = format!("{text:?} is {}", if there { "there" } else { "gone" });
     stage.until(&what, |stage| Ok(stage.tables(stage.backend)?.iter().any(|line| line.contains(text)) == there))

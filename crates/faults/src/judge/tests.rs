@@ -4,7 +4,8 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A packet every 4 ms up to `end`; those sent while `open` says so arrive half a millisecond later.
+/// Returns a packet every 4 ms up to `end`; those sent while `open` returns true arrive half a
+/// millisecond later.
 fn traffic(end: u64, open: impl Fn(u64) -> bool) -> Vec<Probe> {
     let probe = |at| Probe { sent: ms(at), arrived: open(at).then(|| ms(at) + Duration::from_micros(500)) };
     (0..end).step_by(4).map(probe).collect()

@@ -1,4 +1,4 @@
-//! The thread that notes what arrives at one place.
+//! Thread that records the packets received at a place.
 
 use std::{
     io,
@@ -18,10 +18,10 @@ use rustix::{
 use super::{Book, PORT, hurry};
 use tortie_lab::netns::{Namespace, NetnsError};
 
-/// How long it takes the thread to see that all is over.
+/// Maximum time until the thread notices the end.
 const REST: Duration = Duration::from_millis(50);
 
-/// Starts the thread, with sockets inside of the namespace.
+/// Starts the thread, with sockets inside the namespace.
 pub(super) fn start(book: &Arc<Book>, namespace: &Namespace) -> Result<JoinHandle<()>, NetnsError> {
     let failed = |source| NetnsError::Socket { what: "receiving probes".to_owned(), source };
     let sockets = namespace.run(Sockets::open)?.map_err(failed)?;
@@ -44,7 +44,7 @@ impl Sockets {
             Self { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?, datagrams: Vec::new(), listeners: Vec::new() };
         for any in [SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)), (Ipv6Addr::UNSPECIFIED, PORT).into()] {
             let datagrams = UdpSocket::from(bound(any, SocketType::DGRAM)?);
-            // Nothing must get lost here while the machine is busy.
+            // No packet may be lost here on a busy machine.
             let _ = sockopt::set_socket_recv_buffer_size_force(&datagrams, 16 << 20);
             sockets.watch(&datagrams)?;
             sockets.datagrams.push(datagrams);
@@ -75,14 +75,14 @@ impl Sockets {
                     if let Some((id, number, answer)) = parse(&packet[..length]) {
                         book.arrived(id, number);
                         if answer {
-                            // One that gets lost is one of many.
+                            // A single lost answer does not matter.
                             let _ = socket.send_to(b"here", from);
                         }
                     }
                 }
             }
             for listener in &self.listeners {
-                // The one who connects sees that it came through.
+                // The connecting side records the success.
                 while listener.accept().is_ok() {}
             }
         }
@@ -105,7 +105,7 @@ fn bound(address: SocketAddr, kind: SocketType) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The channel, the number, and whether an answer is wanted.
+/// Returns channel, number, and whether an answer is requested.
 fn parse(packet: &[u8]) -> Option<(usize, usize, bool)> {
     let (id, rest) = packet.split_first_chunk::<8>()?;
     let (number, rest) = rest.split_first_chunk::<8>()?;

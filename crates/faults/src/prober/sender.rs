@@ -1,4 +1,4 @@
-//! The thread that sends all packets of one place.
+//! Thread that sends all packets of a place.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -21,25 +21,25 @@ use rustix::{
 use super::{Book, Kind, Task, hurry};
 use tortie_lab::netns::{Namespace, NetnsError};
 
-/// Source ports are used in turn, so that a packet never belongs to the connection of an earlier one: connection
-/// tracking has forgotten that long before its port is used again.
+/// Source ports are used in turn, so that no packet matches the conntrack entry of an earlier one,
+/// which has expired long before its port is reused.
 const FIRST_PORT: u16 = 2_000;
 const PORTS: usize = 30_000;
-/// Connects have ports of their own.
+/// Connects use separate ports.
 const FIRST_TCP_PORT: u16 = 33_000;
 
-/// A connect that is not through by then never will be. Earlier than the kernel sends the first packet again, which
-/// would make it another attempt.
+/// Timeout of a connect. Less than the kernel's first retransmission, which would be another
+/// attempt.
 const CONNECT: Duration = Duration::from_millis(400);
 
-/// How long the thread rests at the most.
+/// Maximum pause of the thread.
 const REST: Duration = Duration::from_millis(20);
 
-/// Starts the thread inside of the namespace. It takes tasks, and ends when nobody can give it any.
+/// Starts the thread inside the namespace. It receives tasks, and ends when the channel is closed.
 pub(super) fn start(book: &Arc<Book>, namespace: &Namespace) -> Result<(Sender<Task>, JoinHandle<()>), NetnsError> {
     let (tasks, taken) = channel();
     let book = Arc::clone(book);
-    // A thread is in the namespace of the one that starts it.
+    // A new thread inherits the namespace of its creator.
     let thread = namespace.run(move || {
         std::thread::spawn(move || {
             hurry();
@@ -59,11 +59,11 @@ struct Connecting {
 
 struct Loop {
     book: Arc<Book>,
-    /// When to send on each channel.
+    /// Next sending time of each channel.
     due: Vec<(Duration, Task)>,
     connecting: Vec<Connecting>,
     next_port: usize,
-    /// The sockets of channels that are one connection.
+    /// Sockets of channels with one connection.
     steady: HashMap<usize, UdpSocket>,
 }
 
@@ -98,7 +98,8 @@ impl Loop {
             if *at > now {
                 continue;
             }
-            // What was missed while others had the machine is left out: a burst says no more than one packet.
+            // Packets that are overdue on a busy machine are skipped: a burst gives no more
+            // information than one packet.
             *at = (*at + task.pace).max(now);
             let task = task.clone();
             let port = u16::try_from(self.next_port % PORTS).unwrap_or(0);
@@ -119,7 +120,7 @@ impl Loop {
         let family = if task.target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-        // Closing by reset leaves nothing behind.
+        // A close by reset leaves no state.
         sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
         sockopt::set_socket_reuseaddr(&socket, true)?;
         rustix::net::bind(&socket, &anywhere(task.target, port))?;
@@ -132,7 +133,7 @@ impl Loop {
         }
     }
 
-    /// One more packet of the same connection, from the port that the first one had.
+    /// Sends one more packet of the same connection, from its first source port.
     fn one_more(&mut self, task: &Task, number: usize, port: u16) -> io::Result<()> {
         let socket = match self.steady.entry(task.id) {
             Entry::Occupied(socket) => socket.into_mut(),
@@ -140,7 +141,7 @@ impl Loop {
         };
         let sent = socket.send_to(&packet(task, number, true), task.target);
         socket.set_nonblocking(true)?;
-        // Answers are for connection tracking alone.
+        // Answers serve conntrack only.
         while socket.recv(&mut [0; 64]).is_ok() {}
         sent.map(drop)
     }
@@ -155,7 +156,7 @@ impl Loop {
                     false
                 }
                 Ok(Ok(())) => now < one.begun + CONNECT,
-                // Refused: it did not come through.
+                // Refused, so it did not arrive.
                 Ok(Err(_)) | Err(_) => false,
             }
         });
@@ -167,7 +168,7 @@ fn datagram(task: &Task, number: usize, port: u16) -> io::Result<()> {
     socket.send_to(&packet(task, number, false), task.target).map(drop)
 }
 
-/// The channel, the number of the packet, and whether an answer is wanted.
+/// Encodes channel, number of the packet, and whether an answer is requested.
 fn packet(task: &Task, number: usize, answer: bool) -> Vec<u8> {
     let (id, number) = (task.id as u64, number as u64);
     let mut packet = [id.to_be_bytes(), number.to_be_bytes()].concat();
@@ -175,7 +176,7 @@ fn packet(task: &Task, number: usize, answer: bool) -> Vec<u8> {
     packet
 }
 
-/// This port of any own address of the family of `target`.
+/// Returns the wildcard address of the family of `target`, with this port.
 fn anywhere(target: SocketAddr, port: u16) -> SocketAddr {
     if target.is_ipv4() { (Ipv4Addr::UNSPECIFIED, port).into() } else { (Ipv6Addr::UNSPECIFIED, port).into() }
 }

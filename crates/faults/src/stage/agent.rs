@@ -1,4 +1,4 @@
-//! Starting, asking, signalling and ending the agent.
+//! Start, queries, signals and end of the agent.
 
 use std::{
     fs,
@@ -12,22 +12,23 @@ use super::{Done, PATIENCE, Stage, Trouble, ensure};
 use crate::helpers::REAL_PATH;
 use tortie_lab::program::{Answer, hiding_packet_filters};
 
-/// Marks all processes of a stage.
+/// Environment variable that marks all processes of a stage.
 const MARK: &str = "TORTIE_FAULTS_STAGE";
 
 impl Stage {
-    /// Starts the agent and waits until it says that it is ready.
+    /// Starts the agent and waits until it is ready.
     pub(crate) fn start(&mut self) -> Done {
         self.spawn()?;
         self.until_ready()
     }
 
-    /// Starts the agent. It does not outlive this thread.
+    /// Starts the agent. It dies with this thread.
     pub(crate) fn spawn(&mut self) -> Done {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path())?;
-        // Whatever names the agent tries.
+        // Hidden under all their names.
         let hiding = if self.has_packet_filters { String::new() } else { hiding_packet_filters() };
-        // The agent dies with the thread that starts it, which therefore is this one and not one inside of the node.
+        // The agent dies with the thread that starts it, so it is started by this thread, not by
+        // one inside the node.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "nsenter"])
@@ -60,7 +61,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until the agent says that it is ready.
+    /// Waits until the agent is ready.
     pub(crate) fn until_ready(&mut self) -> Done {
         self.until("the agent is ready", |stage| {
             stage.check()?;
@@ -68,28 +69,28 @@ impl Stage {
         })
     }
 
-    /// Whether the agent says that it is ready.
+    /// Reports whether the agent is ready.
     pub(crate) fn is_ready(&self) -> bool {
         self.get(9099, "/readiness").is_some_and(|answer| answer.status == 200)
     }
 
-    /// Whether the agent says that it is alive.
+    /// Reports whether the agent is live.
     pub(crate) fn is_live(&self) -> bool {
         self.get(9099, "/liveness").is_some_and(|answer| answer.status == 200)
     }
 
-    /// What the agent answers over HTTP, within a second.
+    /// Returns the agent's HTTP answer, with a timeout of a second.
     pub(crate) fn get(&self, port: u16, path: &str) -> Option<Answer> {
         Answer::get(self.lab.node(), port, path, Duration::from_secs(1)).ok()
     }
 
-    /// A metric of the agent.
+    /// Returns a metric of the agent.
     pub(crate) fn metric(&self, name: &str) -> Result<f64, Trouble> {
         let value = self.get(9091, "/metrics").and_then(|metrics| metrics.metric(name));
         value.ok_or_else(|| Trouble::Unexpected(format!("the agent has no metric {name}")))
     }
 
-    /// The agent must be alive.
+    /// Checks that the agent is alive.
     pub(crate) fn check(&mut self) -> Done {
         match &mut self.agent {
             None => Err(Trouble::AgentEnded("it does not run".to_owned())),
@@ -100,7 +101,7 @@ impl Stage {
         }
     }
 
-    /// Whether the agent's process has ended by itself; how.
+    /// Returns the exit status if the agent's process has ended.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>, Trouble> {
         let ended = match &mut self.agent {
             None => None,
@@ -119,7 +120,7 @@ impl Stage {
         kill_process(agent, signal).map_err(|errno| Trouble::Files(errno.into()))
     }
 
-    /// The agent's process.
+    /// Returns the agent's process id.
     pub(crate) fn agent_pid(&self) -> Result<u32, Trouble> {
         self.agent
             .as_ref()
@@ -136,12 +137,13 @@ impl Stage {
         Ok(())
     }
 
-    /// Ends the agent as a service manager does. It must end well, and leave no process behind.
+    /// Ends the agent by SIGTERM, as a service manager does. It must succeed, and leave no process
+    /// behind.
     pub(crate) fn stop(&mut self) -> Done {
         self.stop_within(PATIENCE)
     }
 
-    /// The same, with another patience.
+    /// As [`Stage::stop`], with another timeout.
     pub(crate) fn stop_within(&mut self, patience: Duration) -> Done {
         self.signal(Signal::TERM)?;
         let mut status = None;
@@ -155,7 +157,7 @@ impl Stage {
         })
     }
 
-    /// The processes of this stage: the agent and what it has started.
+    /// Returns the processes of this stage: the agent and its descendants.
     pub(crate) fn processes(&self) -> Vec<String> {
         let mark = format!("{MARK}={}", self.folder.display());
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -168,12 +170,12 @@ impl Stage {
             .collect()
     }
 
-    /// What the agent has logged.
+    /// Returns the agent's log.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 
-    /// Where the agent keeps what it needs for its next start.
+    /// Returns the agent's state directory.
     pub(crate) fn state_dir(&self) -> std::path::PathBuf {
         self.folder.join("state")
     }
@@ -189,14 +191,14 @@ impl Drop for Stage {
             let _ = agent.kill();
             let _ = agent.wait();
         }
-        // What hangs as it was told to, and was not ended by the agent.
+        // Processes that hang because of a fault, and that the agent has not killed.
         for process in self.processes() {
             if let Some(pid) = process.parse().ok().and_then(Pid::from_raw) {
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
         if self.pins().exists() {
-            // What is pinned would keep the node's namespace.
+            // Pinned objects would keep the node's namespace alive.
             let _ = self.clean_up();
         }
     }

@@ -1,4 +1,4 @@
-//! How every fault ends: the agent has converged, and leaves nothing behind when it is cleaned up.
+//! End of every fault: the agent has converged, and cleanup leaves no state behind.
 
 use std::{fmt::Write, process::Command, time::Duration};
 
@@ -8,11 +8,11 @@ use crate::{
     prober::{Channel, Prober},
 };
 
-/// So long the kernel has to stay as it is before it counts as the agent's last word.
+/// Time without changes after which the kernel's state counts as final.
 const STILL: Duration = Duration::from_millis(600);
 
 impl Stage {
-    /// All packets must fare as policy says by now. Ends the prober and tells what it saw.
+    /// Waits until all packets match policy, ends the prober and returns its results.
     pub(crate) fn end_probing(&mut self) -> (Done, Vec<(Channel, usize, Vec<Interval>)>) {
         let settled = self.everything_settled();
         let prober = std::mem::replace(&mut self.prober, Prober::new());
@@ -23,7 +23,7 @@ impl Stage {
         let since = self.prober.now();
         self.until("all packets fare as policy says", |stage| {
             let settled = |expect| {
-                // Channels of which nothing is expected fare as they like.
+                // Channels without an expectation are ignored.
                 let unsettled = stage.prober.unsettled(expect, since, |_| true);
                 unsettled.iter().all(|channel| !stage.prober.current(|one| one == channel).contains(&expect))
             };
@@ -31,7 +31,8 @@ impl Stage {
         })
     }
 
-    /// The kernel must hold what an agent writes that finds nothing, and nothing of it after cleaning up.
+    /// Checks that the kernel holds the state that a new agent writes on an empty node, and none of
+    /// it after cleanup.
     pub(crate) fn end(&mut self) -> Done {
         self.helpers.mend_all()?;
         if self.agent.is_none() {
@@ -47,13 +48,13 @@ impl Stage {
         self.start()?;
         let fresh = self.still()?;
         ensure(fresh == converged, || {
-            format!("the kernel does not hold what a new agent writes (-):{}", difference(&fresh, &converged))
+            format!("the kernel state differs from that of a new agent (-):{}", difference(&fresh, &converged))
         })?;
         self.stop()?;
         self.clean_up()
     }
 
-    /// What the kernel holds once it does not change any more.
+    /// Returns the kernel's state once it no longer changes.
     fn still(&mut self) -> Result<Vec<String>, Trouble> {
         let mut state = self.kernel_state()?;
         self.until("the kernel does not change any more", |stage| {
@@ -66,7 +67,7 @@ impl Stage {
         Ok(state)
     }
 
-    /// Has `tortie cleanup` remove everything.
+    /// Removes the agent's state by `tortie cleanup`.
     pub(crate) fn clean_up(&mut self) -> Done {
         let mut command = Command::new(&self.program);
         command.arg("cleanup").env("XTABLES_LOCKFILE", self.folder.join("xtables.lock"));
@@ -76,7 +77,7 @@ impl Stage {
     }
 }
 
-/// Lines that only one of two states has.
+/// Formats the lines that only one of two states has.
 fn difference(wanted: &[String], found: &[String]) -> String {
     let mut text = String::new();
     for line in wanted.iter().filter(|line| !found.contains(line)) {

@@ -1,4 +1,4 @@
-//! What the node's kernel holds.
+//! State of the node's kernel.
 
 use std::{os::unix::fs::MetadataExt, path::PathBuf};
 
@@ -8,7 +8,7 @@ use super::{Done, Stage, Trouble};
 use crate::Backend;
 
 impl Stage {
-    /// All tables, sets, routes to pods and pinned links, without what changes by itself.
+    /// Returns all tables, sets, routes to pods and pinned links, without volatile values.
     pub(crate) fn kernel_state(&self) -> Result<Vec<String>, Trouble> {
         let mut state = self.tables(self.backend)?;
         state.extend(self.nftables()?);
@@ -24,7 +24,8 @@ impl Stage {
         Ok(state)
     }
 
-    /// Tunnel devices and what they know, routes through them, and blackholes.
+    /// Returns tunnel devices with their FDB and neighbour entries, routes through them, and
+    /// blackhole routes.
     pub(crate) fn overlay(&self) -> Result<Vec<String>, Trouble> {
         let lines =
             "ip -o -d addr show type vxlan | sed 's/^[0-9]*: //; s/valid_lft.*//'; bridge fdb | grep vxlan || true
@@ -32,7 +33,7 @@ impl Stage {
              ip -4 route; ip -6 route";
         let found = self.shell(lines)?;
         let is_of_overlay = |line: &&str| line.contains("vxlan") || line.starts_with("blackhole");
-        // The kernel makes those of the link itself.
+        // The kernel itself adds entries for link-local addresses.
         let mut found: Vec<String> = found
             .lines()
             .filter(is_of_overlay)
@@ -43,7 +44,7 @@ impl Stage {
         Ok(found)
     }
 
-    /// All tables of an implementation of iptables.
+    /// Returns all tables of an implementation of iptables.
     pub(crate) fn tables(&self, backend: Backend) -> Result<Vec<String>, Trouble> {
         let mut state = Vec::new();
         let backend = backend.name();
@@ -57,7 +58,8 @@ impl Stage {
         Ok(state)
     }
 
-    /// Our tables of nftables, without what changes by itself. In which order chains, sets and elements were made does not matter.
+    /// Returns the agent's nftables tables, without volatile values and independent of the creation
+    /// order of chains, sets and elements.
     pub(crate) fn nftables(&self) -> Result<Vec<String>, Trouble> {
         let mut state = Vec::new();
         for family in ["ip", "ip6"] {
@@ -77,7 +79,7 @@ impl Stage {
                     _ => blocks.push(format!("{line}\n")),
                 }
             }
-            // Elements go on over lines.
+            // Elements continue on further lines.
             for block in blocks.iter_mut().filter(|it| it.starts_with("\tset ") || it.starts_with("\tmap ")) {
                 let mut words: Vec<&str> = block.split_whitespace().collect();
                 words.sort_unstable();
@@ -89,27 +91,27 @@ impl Stage {
         Ok(state)
     }
 
-    /// Routes to pods.
+    /// Returns the routes to pods.
     pub(crate) fn routes(&self) -> Result<Vec<String>, Trouble> {
         let routes = self.shell("ip -4 route show; ip -6 route show")?;
         let to_pods = routes.lines().filter(|line| line.contains("dev cali") && !line.starts_with("fe80"));
         Ok(to_pods.map(|line| line.trim().to_owned()).collect())
     }
 
-    /// Where eBPF programs of the node are pinned.
+    /// Returns the directory of the node's pinned eBPF objects.
     pub(crate) fn pins(&self) -> PathBuf {
         let namespace = std::fs::metadata(self.lab.node().path()).map_or(0, |namespace| namespace.ino());
         PathBuf::from(format!("/sys/fs/bpf/tortie/{namespace}"))
     }
 
-    /// The pinned links, of all generations.
+    /// Returns the pinned links of all generations.
     pub(crate) fn links(&self) -> Vec<PathBuf> {
         let in_folder = |folder: &PathBuf| -> Vec<PathBuf> {
             let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
             entries.map(|entry| entry.path()).collect()
         };
         let mut links: Vec<PathBuf> = in_folder(&self.pins()).iter().flat_map(in_folder).collect();
-        // Beside them are maps, programs, and what these were made from.
+        // Other pins are maps, programs, and the inputs of their generation.
         let hooks = ["prerouting-", "input-", "forward-", "output-"];
         let is_link = |name: &str| hooks.iter().any(|hook| name.starts_with(hook));
         links.retain(|link| link.file_name().and_then(|name| name.to_str()).is_some_and(is_link));
@@ -117,10 +119,10 @@ impl Stage {
         links
     }
 
-    /// Detaches all eBPF programs, as somebody else with root may.
+    /// Detaches all eBPF programs, as another process with root may.
     pub(crate) fn detach_programs(&self) -> Done {
         for link in self.links() {
-            // What is pinned of a rule is the program.
+            // With attachment by rule, the pinned object is the program.
             if let Ok(link) = NetfilterLink::open(&link) {
                 link.detach()?;
             }
@@ -131,7 +133,7 @@ impl Stage {
         Ok(())
     }
 
-    /// What cleaning up should have removed.
+    /// Returns state that cleanup should have removed.
     pub(crate) fn left_over(&self) -> Result<Vec<String>, Trouble> {
         let mut left = self.routes()?;
         left.extend(self.overlay()?);

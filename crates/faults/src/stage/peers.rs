@@ -1,4 +1,4 @@
-//! The nodes after the first one, and other agents besides the one that a fault is about.
+//! Nodes after the first one, and agents other than the one under test.
 
 use std::process::Command;
 
@@ -19,12 +19,13 @@ impl Stage {
         Ok(())
     }
 
-    /// An agent on a node, with a folder of this name. It has no ports, and ends when it is dropped.
+    /// Starts an agent on a node, with a folder of this name and without ports. It ends when
+    /// dropped.
     pub(crate) fn one_more_agent(&self, number: usize, folder: &str) -> Result<Program, Trouble> {
         let folder = self.folder.join(folder);
         std::fs::create_dir_all(&folder)?;
         let mut command = if self.by_programs && number > 0 {
-            // What it pins goes with it: only the first node is cleaned up.
+            // Its pinned objects disappear with it: only the first node is cleaned up.
             with_own_pins(&self.program)?
         } else {
             Command::new(&self.program)
@@ -46,7 +47,7 @@ impl Stage {
         Ok(Program::start("agent", self.node(number)?, &folder, &mut command)?)
     }
 
-    /// The namespace of the node of this number, from 0.
+    /// Returns the namespace of the node of this number, from 0.
     pub(crate) fn node(&self, number: usize) -> Result<&Namespace, Trouble> {
         self.lab.node_at(number).ok_or_else(|| Trouble::Unexpected(format!("no {}", node_name(number))))
     }

@@ -1,4 +1,4 @@
-//! Lets what the agent asks of the kernel fail, or the agent end at it.
+//! Injection of errors and kills into the agent's system calls.
 
 use std::{
     fs,
@@ -12,10 +12,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Done, Stage, Trouble, ensure};
 
-/// How long it may take until everyone is let go of.
+/// Maximum time until all traced threads are released.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// `strace`, which meddles with the agent until this is dropped, or the agent ends.
+/// `strace`, which injects into the agent until it is dropped, or the agent ends.
 #[derive(Debug)]
 pub(crate) struct Tracer {
     process: Child,
@@ -23,7 +23,7 @@ pub(crate) struct Tracer {
 }
 
 impl Tracer {
-    /// The calls that were meddled with.
+    /// Returns the injected calls.
     pub(crate) fn injected(&self) -> Vec<String> {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         log.lines().filter(|line| line.contains("INJECTED") || line.contains("killed by")).map(str::to_owned).collect()
@@ -32,8 +32,9 @@ impl Tracer {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        // By SIGTERM it lets go of the agent first. It never ends where it waits for one who is starting a program, who waits for the new
-        // process, which it has stopped.
+        // After SIGTERM, strace first detaches from the agent. It never ends if it waits for a
+        // thread that is starting a program, while that thread waits for the new process, which
+        // strace has stopped.
         if let Some(pid) = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::TERM);
         }
@@ -41,15 +42,16 @@ impl Drop for Tracer {
         while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < end {
             thread::sleep(Duration::from_millis(1));
         }
-        // The kernel lets go of whomever it has traced then.
+        // The kernel then releases all traced threads.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
 impl Stage {
-    /// From now on calls of these kinds (`bpf`, or `sendto,recvfrom`) of the agent's are treated so: `error=ENOMEM:when=3` fails the
-    /// third of them that a thread makes, `signal=KILL:when=3+` ends the agent before it.
+    /// Treats calls of these sorts (`bpf`, or `sendto,recvfrom`) of the agent in this way from now
+    /// on: `error=ENOMEM:when=3` fails the third of them in each thread, `signal=KILL:when=3+`
+    /// kills the agent before it.
     pub(crate) fn inject(&mut self, calls: &str, how: &str) -> Result<Tracer, Trouble> {
         let agent = self.agent_pid()?;
         let log = self.folder().join("calls");
@@ -63,7 +65,7 @@ impl Stage {
             .stderr(fs::File::create(&said)?)
             .spawn()?;
         let mut tracer = Tracer { process, log };
-        // An agent that is busy may make the fatal call while strace still attaches to other threads of it.
+        // A busy agent may make the fatal call while strace still attaches to its other threads.
         let is_fatal = how.starts_with("signal=KILL");
         self.until("strace is attached to every thread of the agent", |stage| {
             if is_fatal && matches!(stage.check(), Err(Trouble::AgentEnded(_))) {
@@ -82,7 +84,7 @@ impl Stage {
         Ok(tracer)
     }
 
-    /// Stops the agent as soon as it is started, before it has asked for anything; [`Stage::go_on`] lets it.
+    /// Starts the agent and stops it before its first call. [`Stage::go_on`] continues it.
     pub(crate) fn spawn_stopped(&mut self) -> Done {
         self.prelude = "kill -STOP $$".to_owned();
         let spawned = self.spawn();
@@ -92,19 +94,19 @@ impl Stage {
         self.until("the agent has stopped", |_| Ok(status(&format!("/proc/{agent}/status"), "State:").starts_with('T')))
     }
 
-    /// Lets an agent go on that was [stopped](Stage::spawn_stopped).
+    /// Continues an agent that was [stopped](Stage::spawn_stopped).
     pub(crate) fn go_on(&mut self) -> Done {
         self.signal(Signal::CONT)
     }
 
-    /// The agent must have as many links as there are hooks and families.
+    /// Checks that there is a link for each hook and family.
     pub(crate) fn has_all_links(&self) -> Done {
         let links = self.links();
         ensure(links.len() == 8, || format!("there is not one link for each hook and family: {links:?}"))
     }
 }
 
-/// Whether all threads of a process are traced.
+/// Reports whether all threads of a process are traced.
 fn traced(process: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let tracers: Vec<String> =
@@ -112,7 +114,7 @@ fn traced(process: u32) -> bool {
     !tracers.is_empty() && tracers.iter().all(|tracer| !tracer.is_empty() && tracer != "0")
 }
 
-/// What the kernel says under this name.
+/// Returns the value of a field of a `/proc/PID/status` file.
 fn status(file: &str, name: &str) -> String {
     let text = fs::read_to_string(file).unwrap_or_default();
     text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim().to_owned()

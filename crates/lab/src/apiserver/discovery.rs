@@ -1,4 +1,4 @@
-//! What a server says of itself.
+//! Discovery documents of the API server.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::store::{ServedKind, Store};
 
-/// The document at a path, if it is one of discovery.
+/// Returns the discovery document at a path, if there is one.
 pub(super) fn document(store: &Store, path: &[String]) -> Option<Value> {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     Some(match &path[..] {

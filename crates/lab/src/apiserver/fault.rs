@@ -1,8 +1,8 @@
-//! Misbehaviour that tests ask for.
+//! Faults that tests inject.
 
 use std::time::Duration;
 
-/// Which requests.
+/// Requests that a fault affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {
     /// First pages of lists.
@@ -13,16 +13,16 @@ pub enum On {
     Watch,
     /// All reads and writes of single objects.
     Object,
-    /// Writes of single objects that are meant, as opposed to dry runs.
+    /// Writes of single objects, except dry runs.
     Write,
-    /// All of these.
+    /// All of the above.
     Any,
 }
 
-/// What happens instead of what should.
+/// Faulty behaviour instead of the regular answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// 410: what was asked for is too old.
+    /// 410: the requested version has expired.
     Gone,
     /// 429, with this many seconds in `Retry-After`.
     TooManyRequests(u64),
@@ -30,40 +30,40 @@ pub enum Fault {
     Unauthorized,
     /// 403.
     Forbidden,
-    /// 404, as of a kind that there is not.
+    /// 404, as for a kind that is not installed.
     NotFound,
-    /// 404, as of a namespace that there is not any more.
+    /// 404, as for a namespace that no longer exists.
     NoNamespace,
-    /// 422, as of an object that a schema or a webhook is against.
+    /// 422, as for an object that a schema or an admission webhook rejects.
     Invalid,
     /// 500.
     Internal,
     /// The connection ends before the answer.
     Hangup,
-    /// The connection ends within an object.
+    /// The connection ends within the answer's body.
     DropInside,
-    /// The answer is complete and is not: JSON ends in the middle.
+    /// The HTTP answer is complete, but its JSON is cut in the middle.
     Truncate,
-    /// The answer begins, and then nothing comes.
+    /// The answer begins and stalls for this time; then the connection ends.
     Stall(Duration),
-    /// Nothing comes for so long; then the answer.
+    /// The answer is delayed by this time.
     Slow(Duration),
-    /// An event of type ERROR with this code is all that a watch says.
+    /// The watch sends nothing but an event of type ERROR with this code.
     ErrorEvent(u16),
-    /// A watch says something that is no event.
+    /// The watch sends a line that is not an event.
     Nonsense,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Planned {
     pub(super) on: On,
-    /// Empty for all.
+    /// Plural of the affected kind; empty for all kinds.
     pub(super) plural: String,
     pub(super) fault: Fault,
     pub(super) left: usize,
 }
 
-/// Takes the fault that a request meets, if any.
+/// Returns the fault for a request, if one is planned, and counts it down.
 pub(super) fn take(planned: &mut Vec<Planned>, on: On, is_write: bool, plural: &str) -> Option<Fault> {
     let at = planned.iter().position(|fault| {
         (fault.on == on || fault.on == On::Any || is_write && fault.on == On::Write)

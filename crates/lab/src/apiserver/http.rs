@@ -1,4 +1,4 @@
-//! HTTP/1.1, as much as the API needs.
+//! The part of HTTP/1.1 that the API needs.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read, Write};
@@ -20,7 +20,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// `None` if the client has nothing more to ask.
+    /// Reads a request; `None` if the client has closed the connection.
     pub(super) fn read(stream: &mut impl BufRead) -> io::Result<Option<Self>> {
         let mut head = stream.take(MAX_HEAD);
         let mut line = String::new();
@@ -65,7 +65,7 @@ impl Request {
 }
 
 fn nonsense(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("a {what} makes no sense"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("invalid {what}"))
 }
 
 fn unescaped(text: &str) -> String {
@@ -116,7 +116,7 @@ pub(super) fn status(refusal: &Refusal) -> Value {
     })
 }
 
-/// Begins an answer whose length is not known.
+/// Begins an answer of unknown length.
 pub(super) fn begin_chunks(stream: &mut impl Write) -> io::Result<()> {
     stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")?;
     stream.flush()

@@ -1,8 +1,9 @@
-//! An API server of Kubernetes on loopback, in this process, which misbehaves as told.
+//! A Kubernetes API server on loopback, in this process, with injectable faults.
 //!
-//! It speaks the protocol that clients depend on: lists in pages, watches with bookmarks from any version that has not
-//! been compacted, discovery, and single objects with conflicts, as HTTP/1.1, in clear or by TLS. It knows no schemas and
-//! no admission: whatever has a name is accepted.
+//! It implements the protocol that clients depend on, as HTTP/1.1, in clear text or over TLS: paged
+//! lists, watches with bookmarks from any version that has not been compacted, discovery, and
+//! single objects with conflicts. It has no schemas and no admission: it accepts every object that
+//! has a name.
 //!
 //! ```
 //! use serde_json::json;
@@ -42,17 +43,17 @@ use fault::Planned;
 pub use fault::{Fault, On};
 use store::{ServedKind, Store};
 
-/// What [`ApiServer::backup`] has kept.
+/// State of a server that [`ApiServer::backup`] has saved.
 #[derive(Clone, Debug)]
 pub struct Backup(Store);
 
-/// An API server. It ends when this is dropped.
+/// A Kubernetes API server. It stops when dropped.
 #[derive(Debug)]
 pub struct ApiServer {
     shared: Arc<Shared>,
     address: SocketAddr,
     listener: TcpListener,
-    /// Kubeconfig, token, and certificates if there are any.
+    /// Kubeconfig, token, and certificates if TLS is on.
     files: TempDir,
 }
 
@@ -61,14 +62,14 @@ struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     connections: Mutex<BTreeMap<usize, TcpStream>>,
-    /// Counts the times that all connections were cut.
+    /// Number of times that all connections were cut.
     cuts: AtomicU64,
     refuses: AtomicBool,
     ended: AtomicBool,
     accepted: AtomicUsize,
-    /// Nothing passes.
+    /// The server holds back all bytes to clients.
     silent: AtomicBool,
-    /// How many watches have been answered and have not ended.
+    /// Number of watches that have been answered and have not ended.
     watches: AtomicUsize,
     requests: Mutex<BTreeMap<String, usize>>,
     #[cfg(feature = "tls")]
@@ -79,14 +80,15 @@ struct Shared {
 struct State {
     store: Store,
     faults: Vec<Planned>,
-    /// What nobody may do, as verb and plural.
+    /// Forbidden operations, as verb and plural.
     denied: Vec<(String, String)>,
     token: String,
-    /// How often a watch is told of the version.
+    /// Interval between bookmarks of a watch.
     every: Duration,
 }
 
-/// Group, version, plural, kind, and whether objects belong to namespaces, of what comes with Kubernetes.
+/// Group, version, plural, kind and whether the kind is namespaced, of the kinds built into
+/// Kubernetes.
 const BUILT_IN: [(&str, &str, &str, &str, bool); 8] = [
     ("", "v1", "namespaces", "Namespace", false),
     ("", "v1", "serviceaccounts", "ServiceAccount", true),
@@ -98,7 +100,7 @@ const BUILT_IN: [(&str, &str, &str, &str, bool); 8] = [
     ("coordination.k8s.io", "v1", "leases", "Lease", true),
 ];
 
-/// Plural, kind, and whether objects belong to namespaces, of Calico's own.
+/// Plural, kind and whether the kind is namespaced, of Calico's kinds.
 const CALICO: [(&str, &str, bool); 20] = [
     ("networkpolicies", "NetworkPolicy", true),
     ("globalnetworkpolicies", "GlobalNetworkPolicy", false),
@@ -130,16 +132,16 @@ const ADMIN: [(&str, &str, &str); 3] = [
 ];
 
 impl ApiServer {
-    /// Starts a server that talks in clear, with what comes with Kubernetes.
+    /// Starts a server without TLS that serves the kinds built into Kubernetes.
     ///
     /// # Errors
-    /// If there is no port or no place for files.
+    /// If no port can be bound, or no files can be written.
     pub fn start() -> io::Result<Self> {
         let files = tempfile::tempdir()?;
         Self::serve(files, "http", "", Shared::new)
     }
 
-    /// Starts a server that talks TLS. Who has no certificate of its authority is turned away.
+    /// Starts a server with TLS. It rejects clients without a certificate of its authority.
     ///
     /// # Errors
     /// As [`ApiServer::start`].
@@ -175,40 +177,40 @@ impl ApiServer {
         Ok(server)
     }
 
-    /// A kubeconfig for this server.
+    /// Returns the path of a kubeconfig for this server.
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.files.path().join("kubeconfig")
     }
 
-    /// Where the kubeconfig and what it refers to are.
+    /// Returns the directory of the kubeconfig and of the files to which it refers.
     #[must_use]
     pub fn files(&self) -> &Path {
         self.files.path()
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on only this token is accepted; the file that the kubeconfig names has it.
+    /// Accepts only this token from now on, and writes it to the file that the kubeconfig names.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the file cannot be written.
     pub fn rotate_token(&self, token: &str) -> io::Result<()> {
         std::fs::write(self.files.path().join("token"), token)?;
         self.shared.lock().token = token.into();
         Ok(())
     }
 
-    /// From now on only another token is accepted than the file has.
+    /// Accepts from now on only a token other than the one in the file.
     pub fn expire_token(&self) {
         self.shared.lock().token = "not told to anybody".into();
     }
 
-    /// Adds a kind, as a custom resource definition does.
+    /// Adds a kind, as a `CustomResourceDefinition` does.
     pub fn install(&self, group: &str, version: &str, plural: &str, kind: &str, namespaced: bool) {
         self.add_kind(group, version, plural, kind, namespaced, false);
     }
@@ -237,7 +239,7 @@ impl ApiServer {
         }
     }
 
-    /// Takes a kind away, with its objects, without a word to who watches it.
+    /// Removes a kind with its objects, without an event to its watches.
     pub fn uninstall(&self, group: &str, plural: &str) {
         let mut state = self.shared.lock();
         state.store.kinds.retain(|kind| kind.group != group || kind.plural != plural);
@@ -276,7 +278,7 @@ impl ApiServer {
     /// Deletes an object.
     ///
     /// # Panics
-    /// If it is not there.
+    /// If it does not exist.
     pub fn delete(&self, api_version: &str, kind: &str, namespace: &str, name: &str) {
         let mut state = self.shared.lock();
         let wanted = serde_json::json!({"apiVersion": api_version, "kind": kind});
@@ -288,7 +290,7 @@ impl ApiServer {
         self.shared.changed.notify_all();
     }
 
-    /// An object as it is now.
+    /// Returns the present state of an object.
     #[must_use]
     pub fn get(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Value> {
         let state = self.shared.lock();
@@ -296,33 +298,36 @@ impl ApiServer {
         state.store.get(&kind, namespace, name).ok().cloned()
     }
 
-    /// The next requests of this kind, and of this plural unless it is empty, meet a fault this many times.
+    /// Makes the next `times` requests of this sort meet a fault; only those of this plural unless
+    /// it is empty.
     pub fn fail(&self, on: On, plural: &str, fault: Fault, times: usize) {
         self.shared.lock().faults.push(Planned { on, plural: plural.into(), fault, left: times });
     }
 
-    /// No more faults.
+    /// Discards the faults that have not yet occurred.
     pub fn behave(&self) {
         self.shared.lock().faults.clear();
     }
 
-    /// Lets nobody do this to objects of a kind from now on: `create`, `update`, `patch` or `delete`. Whoever asks is told so.
+    /// Forbids an operation (`create`, `update`, `patch` or `delete`) on objects of a kind from now
+    /// on: requests get 403, and access reviews report the denial.
     pub fn deny(&self, verb: &str, plural: &str) {
         self.shared.lock().denied.push((verb.to_owned(), plural.to_owned()));
     }
 
-    /// How many faults are still to come.
+    /// Returns the number of faults still to come.
     #[must_use]
     pub fn faults_left(&self) -> usize {
         self.shared.lock().faults.iter().map(|fault| fault.left).sum()
     }
 
-    /// How often watches are told the version; once a minute if not set.
+    /// Sets the interval between bookmarks of watches; one minute by default.
     pub fn bookmark_every(&self, interval: Duration) {
         self.shared.lock().every = interval;
     }
 
-    /// Forgets the history: versions before that of now cannot be watched from, and lists not be continued.
+    /// Deletes the history: watches can no longer begin at earlier versions, and lists cannot be
+    /// continued.
     pub fn compact(&self) {
         self.shared.lock().store.compact();
         self.shared.changed.notify_all();
@@ -339,31 +344,32 @@ impl ApiServer {
         self.shared.changed.notify_all();
     }
 
-    /// Cuts all connections and ends new ones at once, until [`ApiServer::heal`].
+    /// Cuts all connections and closes new ones immediately, until [`ApiServer::heal`].
     pub fn partition(&self) {
         self.shared.refuses.store(true, Ordering::SeqCst);
         self.cut();
     }
 
-    /// Lets nothing pass, without breaking connections or refusing new ones, until [`ApiServer::heal`].
+    /// Holds back all bytes to clients until [`ApiServer::heal`], without closing connections or
+    /// refusing new ones.
     pub fn fall_silent(&self) {
         self.shared.silent.store(true, Ordering::SeqCst);
     }
 
-    /// Accepts connections again, and lets pass what was held up.
+    /// Accepts connections again, and sends the bytes that were held back.
     pub fn heal(&self) {
         self.shared.refuses.store(false, Ordering::SeqCst);
         self.shared.silent.store(false, Ordering::SeqCst);
     }
 
-    /// How many watches there are.
+    /// Returns the number of open watches.
     #[must_use]
     pub fn watches(&self) -> usize {
         self.shared.watches.load(Ordering::SeqCst)
     }
 
-    /// Ends and comes back with nothing but its objects: connections are cut, no version that was seen can be watched
-    /// from.
+    /// Restarts the server, which keeps only its objects: all connections are cut, and no earlier
+    /// version can be watched from.
     pub fn restart(&self) {
         self.partition();
         self.shared.lock().store.version += 1;
@@ -371,13 +377,15 @@ impl ApiServer {
         self.heal();
     }
 
-    /// All objects, and how far the server is, to be restored later.
+    /// Returns a copy of all objects and of the current version, for a later
+    /// [`ApiServer::restore`].
     #[must_use]
     pub fn backup(&self) -> Backup {
         Backup(self.shared.lock().store.clone())
     }
 
-    /// Ends and comes back with what it had once, at the version of then, as when its etcd is restored.
+    /// Restarts the server with the objects and the version of a backup, as when its etcd is
+    /// restored.
     pub fn restore(&self, backup: Backup) {
         self.partition();
         self.shared.lock().store = backup.0;
@@ -385,8 +393,8 @@ impl ApiServer {
         self.heal();
     }
 
-    /// How many requests there were whose method and path, without what is after `?`, were this; for watches the method
-    /// is `WATCH`.
+    /// Returns the number of requests with this method and path, without query. The method of
+    /// watches is `WATCH`.
     #[must_use]
     pub fn requests(&self, request: &str) -> usize {
         let requests = self.shared.requests.lock().unwrap_or_else(PoisonError::into_inner);
@@ -398,7 +406,7 @@ impl Drop for ApiServer {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::SeqCst);
         self.partition();
-        // Wakes who accepts; if this fails nobody does.
+        // Unblocks the accepting thread; if this fails, the thread stays blocked.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 }
@@ -481,12 +489,12 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
         let Ok(handle) = stream.try_clone() else { continue };
         shared.connections().insert(number, handle);
         if shared.refuses.load(Ordering::SeqCst) {
-            // Between the question and the entry.
+            // The fault was set between the check above and the insertion.
             let _ = stream.shutdown(Shutdown::Both);
         }
         let shared = Arc::clone(shared);
         thread::spawn(move || {
-            // Clients that go away, and those that were cut off, end with an error.
+            // Clients that disconnect or are cut off end with an error.
             let gated = Gated { stream, shared: Arc::clone(&shared) };
             let _ = serve::connection(&shared, shared.wrapped(gated));
             if let Some(stream) = shared.connections().remove(&number) {
@@ -496,7 +504,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
     }
 }
 
-/// A connection on which nothing is sent while the server is silent.
+/// A connection that holds back all output while the server is silent.
 struct Gated {
     stream: TcpStream,
     shared: Arc<Shared>,
@@ -523,7 +531,7 @@ impl Write for Gated {
 
 impl Shared {
     fn wrapped(&self, stream: Gated) -> Box<dyn serve::Stream> {
-        // Events are small and must not wait for each other.
+        // Small events must be sent without delay.
         let _ = stream.stream.set_nodelay(true);
         #[cfg(feature = "tls")]
         if let Some(config) = &self.tls {

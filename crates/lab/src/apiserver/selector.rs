@@ -1,8 +1,8 @@
-//! Selectors of labels and fields, as queries have them.
+//! Label and field selectors of queries.
 
 use serde_json::Value;
 
-/// What a list or a watch is restricted to.
+/// Restriction of a list or a watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Selector {
     labels: Vec<Requirement>,
@@ -53,7 +53,7 @@ impl Requirement {
 }
 
 impl Selector {
-    /// `None` if one of them makes no sense.
+    /// Parses both selectors; `None` if one is invalid.
     pub(super) fn parse(labels: &str, fields: &str) -> Option<Self> {
         let all = |text: &str| -> Option<Vec<Requirement>> {
             parts(text).into_iter().filter(|part| !part.trim().is_empty()).map(Requirement::parse).collect()
@@ -63,7 +63,7 @@ impl Selector {
 
     pub(super) fn matches(&self, object: &Value) -> bool {
         let label = |name: &str| object["metadata"]["labels"][name].as_str();
-        // A field that is absent is empty.
+        // An absent field counts as empty.
         let field = |path: &str| Some(path.split('.').fold(object, |value, name| &value[name]).as_str().unwrap_or(""));
         self.labels.iter().all(|requirement| requirement.matches(label))
             && self.fields.iter().all(|requirement| requirement.matches(field))

@@ -1,4 +1,4 @@
-//! What a connection asks, answered.
+//! Handling of the requests of a connection.
 
 use std::io::{self, BufReader, Read, Write};
 use std::ops::ControlFlow;
@@ -16,23 +16,23 @@ use super::http::{self, Request};
 use super::selector::Selector;
 use super::store::{Change, Page, Refusal, ServedKind, refuse};
 
-/// A connection, in clear or not.
+/// A connection with or without TLS.
 pub(super) trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
 
-/// What a path leads to.
+/// Target of a path.
 struct Route {
     kind: ServedKind,
     namespace: String,
     name: String,
-    /// The object's status is meant, not the object.
+    /// The path addresses the object's status.
     status: bool,
 }
 
-/// How much of a list is sent at a time.
+/// Bytes of a list per HTTP chunk.
 const PIECE: usize = 16 << 10;
 
-/// Answers one request after the other until the client, or a fault, ends it.
+/// Answers requests one at a time until the client or a fault ends the connection.
 pub(super) fn connection(shared: &Arc<Shared>, stream: Box<dyn Stream>) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     while let Some(request) = Request::read(&mut stream)? {
@@ -44,7 +44,7 @@ pub(super) fn connection(shared: &Arc<Shared>, stream: Box<dyn Stream>) -> io::R
     Ok(())
 }
 
-/// Whether the connection can go on.
+/// Answers a request, and reports whether the connection stays open.
 fn request_answered(shared: &Arc<Shared>, request: &Request, stream: &mut Box<dyn Stream>) -> io::Result<bool> {
     if !shared.admits(request.token.as_deref()) {
         http::refusal(stream, &refuse(401, "Unauthorized", "Unauthorized"), None)?;
@@ -95,7 +95,7 @@ fn request_answered(shared: &Arc<Shared>, request: &Request, stream: &mut Box<dy
     }
 }
 
-/// The answer to who asks about its rights: `SelfSubjectAccessReview` of `authorization.k8s.io/v1`.
+/// Answers a `SelfSubjectAccessReview` of `authorization.k8s.io/v1`.
 fn review(shared: &Shared, request: &Request) -> Option<Value> {
     let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
     if request.method != "POST" || path != ["apis", "authorization.k8s.io", "v1", "selfsubjectaccessreviews"] {
@@ -109,7 +109,7 @@ fn review(shared: &Shared, request: &Request) -> Option<Value> {
     Some(review)
 }
 
-/// What roles call a method that is about one object.
+/// Returns the RBAC verb of a method on a single object.
 fn verb(method: &str) -> &'static str {
     match method {
         "POST" => "create",
@@ -120,8 +120,9 @@ fn verb(method: &str) -> &'static str {
     }
 }
 
-/// Whether nothing is to be changed. Options of a deletion are in the body, or in the URL if there is no body, as the real server has it
-/// (`DeleteResource` of `apiserver/pkg/endpoints/handlers/delete.go`).
+/// Reports whether a request is a dry run. Options of a deletion are in the body, or in the URL if
+/// there is no body, as in the real server (`DeleteResource` of
+/// `apiserver/pkg/endpoints/handlers/delete.go`).
 fn is_dry(request: &Request) -> bool {
     if request.method == "DELETE" && !request.body.is_empty() {
         let options: Value = serde_json::from_slice(&request.body).unwrap_or_default();
@@ -189,7 +190,8 @@ fn object(
         let store = trial.as_mut().unwrap_or(&mut state.store);
         let outcome = body().and_then(|mut body| match request.method.as_str() {
             "PATCH" if *status => {
-                // What a status is written with changes nothing else (`nodeStatusStrategy` of Kubernetes).
+                // A write of the status changes no other field (`nodeStatusStrategy` of
+                // Kubernetes).
                 body.as_object_mut().map(|body| body.shift_remove("spec"));
                 store.patch(kind, namespace, name, &body)
             }
@@ -220,7 +222,8 @@ fn object(
     }
 }
 
-/// What would come of a change is at the version that is there now; what would be created has none.
+/// Gives the result of a dry run the version of the existing object, or none if it would create the
+/// object.
 fn at_version_of(mut object: Value, now: Option<&Value>) -> Value {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         match now {
@@ -231,7 +234,7 @@ fn at_version_of(mut object: Value, now: Option<&Value>) -> Value {
     object
 }
 
-/// Sends an answer as far as a fault lets it.
+/// Sends an answer with the given fault. Returns whether the connection stays open.
 fn send(stream: &mut Box<dyn Stream>, code: u16, body: &[u8], fault: Option<Fault>) -> io::Result<bool> {
     let half = &body[..body.len() / 2];
     match fault {
@@ -279,8 +282,8 @@ fn list(
     }
 }
 
-/// Lists of built-in kinds say first what they are, and their items do not; lists of others are in the order of the
-/// alphabet.
+/// Encodes a list as the real server does. Lists of built-in kinds begin with `kind` and
+/// `apiVersion`, which their items omit; lists of other kinds are in alphabetical order.
 fn encode(kind: &ServedKind, page: Page) -> Value {
     let mut metadata = json!({"resourceVersion": page.version.to_string()});
     if let Some(more) = page.more {
@@ -352,14 +355,15 @@ struct Watch<'r> {
     selector: Selector,
     bookmarks: bool,
     until: Instant,
-    /// The version up to which the client knows all changes.
+    /// The client has received all changes up to this version.
     version: u64,
     /// Time of the last bookmark.
     marked: Instant,
 }
 
 impl Watch<'_> {
-    /// Sends changes until the client, the end of its time, or a fault ends it. Returns whether the connection can go on.
+    /// Sends changes until the client, the timeout or a fault ends the watch. Returns whether the
+    /// connection stays open.
     fn follow(mut self, fault: Option<Fault>, stream: &mut Box<dyn Stream>) -> io::Result<bool> {
         let kind = &self.route.kind;
         loop {
@@ -404,8 +408,8 @@ impl Watch<'_> {
         }
     }
 
-    /// Sends the changes that the client sees. A fault ends the watch within the first; then the result is whether the connection
-    /// can go on.
+    /// Sends the changes that the selector matches. A fault ends the watch within the first of
+    /// them; the result is then whether the connection stays open.
     fn send(
         &self,
         changes: &[Change],
@@ -457,7 +461,7 @@ fn event(stream: &mut Box<dyn Stream>, kind: &str, object: &Value) -> io::Result
     http::chunk(stream, format!("{}\n", json!({"type": kind, "object": object})).as_bytes())
 }
 
-/// How a change looks to who sees only what is selected.
+/// Returns event type and object of a change for a watch with this namespace and selector.
 fn seen<'c>(change: &'c Change, namespace: &str, selector: &Selector) -> Option<(&'static str, &'c Value)> {
     let visible = |object: &&Value| {
         (namespace.is_empty() || object["metadata"]["namespace"] == namespace) && selector.matches(object)
@@ -466,7 +470,7 @@ fn seen<'c>(change: &'c Change, namespace: &str, selector: &Selector) -> Option<
     match (before, after) {
         (None, Some(after)) => Some(("ADDED", after)),
         (Some(_), Some(after)) => Some(("MODIFIED", after)),
-        // What no longer fits is shown as it is now, with the version of now.
+        // An object that no longer matches is sent in its present state, with the present version.
         (Some(before), None) => Some(("DELETED", change.after.as_ref().unwrap_or(before))),
         (None, None) => None,
     }

@@ -1,4 +1,4 @@
-//! The objects of an API server, and their history.
+//! Objects of the API server, and their history.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::selector::Selector;
 
-/// A kind of object that a server has.
+/// A kind that the server serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServedKind {
     pub(super) group: String,
@@ -14,17 +14,17 @@ pub(super) struct ServedKind {
     pub(super) plural: String,
     pub(super) kind: String,
     pub(super) namespaced: bool,
-    /// Whether it comes with Kubernetes: lists of it are then encoded in another way.
+    /// Whether the kind is built into Kubernetes; the encoding of lists depends on it.
     pub(super) built_in: bool,
 }
 
 impl ServedKind {
-    /// Whether the status is written apart from the rest.
+    /// Reports whether the status is a subresource.
     fn has_status(&self) -> bool {
         self.plural == "kubecontrollersconfigurations"
     }
 
-    /// Whether changes of what is specified are counted.
+    /// Reports whether `metadata.generation` counts changes of the specification.
     fn has_generation(&self) -> bool {
         !self.built_in || self.plural == "networkpolicies"
     }
@@ -34,7 +34,7 @@ impl ServedKind {
     }
 }
 
-/// Which objects: the plural with its group, such as `pods.` or `tiers.crd.projectcalico.org`.
+/// Plural with group, such as `pods.` or `tiers.crd.projectcalico.org`.
 pub(super) type Collection = String;
 
 pub(super) fn collection(group: &str, plural: &str) -> Collection {
@@ -51,7 +51,7 @@ pub(super) struct Change {
     pub(super) after: Option<Value>,
 }
 
-/// A refusal as the API spells it.
+/// An API error: code, reason and message of a `Status`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) code: u16,
@@ -74,12 +74,12 @@ pub(super) struct Page {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Store {
     pub(super) version: u64,
-    /// Changes up to this one are forgotten.
+    /// Changes up to this version have been compacted.
     pub(super) compacted: u64,
     pub(super) kinds: Vec<ServedKind>,
     objects: BTreeMap<Collection, BTreeMap<Place, Value>>,
     history: BTreeMap<Collection, Vec<Change>>,
-    /// What is left of lists that were begun.
+    /// Remaining items of paged lists.
     pages: HashMap<String, (u64, Vec<Value>)>,
     uids: u64,
 }
@@ -109,7 +109,7 @@ impl Store {
             without(&mut object, "status");
         }
         if object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
-            // The real server gives no reason, either.
+            // The real server gives no reason either.
             return Err(refuse(500, "", "resourceVersion should not be set on objects to be created"));
         }
         if self.get(kind, namespace, &name).is_ok() {
@@ -121,7 +121,7 @@ impl Store {
         Ok(self.write(kind, namespace, &name, object, &uid))
     }
 
-    /// Replaces an object, but for a status that is kept apart.
+    /// Replaces an object, except a status that is a subresource.
     pub(super) fn replace(
         &mut self,
         kind: &ServedKind,
@@ -170,7 +170,7 @@ impl Store {
                 return Err(conflict(kind, name));
             }
             Some(expected) if !expected.is_empty() => {}
-            // Custom resources are not replaced whatever they are.
+            // Custom resources cannot be replaced without a version.
             _ if !kind.built_in => {
                 return Err(refuse(422, "Invalid", "metadata.resourceVersion: must be specified for an update"));
             }
@@ -185,7 +185,7 @@ impl Store {
         Ok(self.write(kind, namespace, name, object, uid.as_str().unwrap_or_default()))
     }
 
-    /// Merges fields into an object.
+    /// Applies a merge patch (RFC 7396) to an object.
     pub(super) fn patch(
         &mut self,
         kind: &ServedKind,
@@ -216,7 +216,7 @@ impl Store {
         let collection = collection(&kind.group, &kind.plural);
         let place = (namespace.to_owned(), name.to_owned());
         self.objects.entry(collection.clone()).or_default().remove(&place);
-        // The event of a deletion has the version of the deletion.
+        // The deletion event carries the version of the deletion.
         let mut last = object.clone();
         last["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let change = Change { version: self.version, before: Some(last), after: None };
@@ -256,7 +256,7 @@ impl Store {
         object
     }
 
-    /// The first page of a list, or the one of this token.
+    /// Returns the first page of a list, or the page of this token.
     pub(super) fn list(
         &mut self,
         kind: &ServedKind,
@@ -288,7 +288,8 @@ impl Store {
         Ok(Page { version, items, more: Some(more), remaining })
     }
 
-    /// What has changed after a version. Of one that is still to come nothing is said, as by the real server.
+    /// Returns the changes after a version. A version in the future gives no changes, as with the
+    /// real server.
     pub(super) fn since(&self, kind: &ServedKind, version: u64) -> Result<Vec<Change>, Refusal> {
         if version < self.compacted {
             let message = format!("too old resource version: {version} ({})", self.compacted);
@@ -300,14 +301,14 @@ impl Store {
         Ok(changes[from..].to_vec())
     }
 
-    /// Forgets what has changed up to now, and lists that were begun.
+    /// Deletes the history and the remaining items of paged lists.
     pub(super) fn compact(&mut self) {
         self.compacted = self.version;
         self.history.clear();
         self.pages.clear();
     }
 
-    /// All objects of a kind, without telling anybody.
+    /// Removes all objects of a kind without recording events.
     pub(super) fn forget(&mut self, group: &str, plural: &str) {
         self.objects.remove(&collection(group, plural));
         self.history.remove(&collection(group, plural));
@@ -336,8 +337,9 @@ fn name_of(object: &Value) -> Result<String, Refusal> {
     }
 }
 
-/// Fills in what the real server does: of policies of Kubernetes, protocols and types (`pkg/apis/networking/v1/defaults.go` of
-/// Kubernetes), and of tiers the default action, as their definitions have it (`crd.projectcalico.org_tiers.yaml` of Calico).
+/// Sets defaults as the real server does: protocols and types of Kubernetes policies
+/// (`pkg/apis/networking/v1/defaults.go` of Kubernetes), and the default action of tiers, as in
+/// their definition (`crd.projectcalico.org_tiers.yaml` of Calico).
 fn fill_in(kind: &ServedKind, object: &mut Value) {
     if !kind.built_in && kind.plural == "tiers" {
         if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
@@ -364,7 +366,7 @@ fn fill_in(kind: &ServedKind, object: &mut Value) {
     }
 }
 
-/// Whether nothing that a user can write differs.
+/// Reports whether two versions are equal in all fields that a user can write.
 fn same(now: &Value, object: &Value) -> bool {
     let stripped = |object: &Value| {
         let mut object = object.clone();
@@ -378,7 +380,7 @@ fn same(now: &Value, object: &Value) -> bool {
     stripped(now) == stripped(object)
 }
 
-/// RFC 7396.
+/// Applies a merge patch (RFC 7396).
 fn merge(object: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *object = patch.clone();

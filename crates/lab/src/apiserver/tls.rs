@@ -1,4 +1,4 @@
-//! Certificates for an afternoon.
+//! Certificates for tests.
 
 use std::io;
 use std::path::Path;
@@ -12,10 +12,11 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use super::Gated;
 use super::serve::Stream;
 
-/// What a user of the kubeconfig has besides a token.
+/// Client certificate lines of the kubeconfig's user.
 pub(super) const USER: &str = "\n    client-certificate: DIR/client.pem\n    client-key: DIR/client.key";
 
-/// Makes an authority, a server and a client; what the client needs goes into the directory.
+/// Creates an authority and certificates of server and client, and writes the client's files to the
+/// directory.
 pub(super) fn prepare(dir: &Path) -> io::Result<Arc<ServerConfig>> {
     let key = KeyPair::generate().map_err(io::Error::other)?;
     let mut params = CertificateParams::new(Vec::new()).map_err(io::Error::other)?;
@@ -60,7 +61,7 @@ fn signed(
     Ok((certificate, key))
 }
 
-/// A connection whose handshake happens when it is first used; one that cannot begin ends at once.
+/// Returns a connection with the handshake at first use, or an ended one if TLS cannot be set up.
 pub(super) fn accept(config: &Arc<ServerConfig>, stream: Gated) -> Box<dyn Stream> {
     match ServerConnection::new(Arc::clone(config)) {
         Ok(connection) => Box::new(StreamOwned::new(connection, stream)),

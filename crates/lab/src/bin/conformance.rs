@@ -11,55 +11,62 @@ use tortie_lab::conformance::{CommandAgent, ConformanceError, Options, Source, r
 use tortie_lab::kernel::{Unavailable, again_in_user_namespace};
 use tortie_lab::shard::Shard;
 
-/// Enforces every policy case in namespaces of this machine's kernel and compares the whole reachability.
+/// Enforce policy cases on this kernel and compare the reachability
 #[derive(Debug, Parser)]
 struct Args {
-    /// The agent's program.
+    /// Path of the agent
     #[arg(long)]
     agent: PathBuf,
-    /// Where the agent reads: file, fanout, typha, etcd, kubernetes.
+    /// Source of the agent's data: file, fanout, typha, etcd, kubernetes
     #[arg(long, default_value = "file")]
     source: Source,
-    /// A driver process enforces what the agent calculates.
+    /// Enforce through a driver process, separate from the calculation
     #[arg(long)]
     driven: bool,
-    /// The agents tell flows: each measured packet must be told, with its fate and the rules that `trace` names. Not from etcd.
+    /// Compare each measured packet with the flow that the agent reports
+    ///
+    /// The flow must have the packet's verdict and the rules that `trace` names. Not with etcd.
     #[arg(long, conflicts_with = "driven")]
     flows: bool,
-    /// The back ends to go through: nft and legacy of iptables; nftables without it, nftables-fast, or ebpf, where none of the programs iptables,
-    /// ipset and nft can be run, or ebpf-rules, the same attached by rules of nftables as on kernels before 6.4.
+    /// Back ends: nft, legacy, nftables, nftables-fast, ebpf, ebpf-rules
+    ///
+    /// `nft` and `legacy` are the implementations of iptables; `nftables` and `nftables-fast` run
+    /// without iptables. With `ebpf` none of iptables, ipset and nft can be run. `ebpf-rules`
+    /// attaches the eBPF programs by nftables rules, as on kernels before 6.4.
     #[arg(long, value_delimiter = ',', default_values = ["nft", "legacy"])]
     backend: Vec<String>,
-    /// The pods' addresses: 4 as the cases have them, 6 translated, or both.
+    /// Address families of the pods: 4 as in the cases, 6 translated, or both
     #[arg(long, default_value = "4", value_parser = ["4", "6", "dual"])]
     family: String,
-    /// Nodes with VXLAN between them, over which the pods are spread. Not from etcd.
+    /// Nodes, connected by VXLAN, over which the pods are spread
+    ///
+    /// Not with etcd.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
     nodes: u8,
-    /// Only every so manieth case: INDEX/COUNT.
+    /// Run every COUNTth case, from INDEX: INDEX/COUNT
     #[arg(long, default_value = "0/1")]
     shard: Shard,
-    /// Only cases with this in their name.
+    /// Run only cases with this in their name
     #[arg(long)]
     filter: Option<String>,
-    /// Laboratories side by side.
+    /// Laboratories that run in parallel
     #[arg(long, default_value_t = 2)]
     workers: usize,
-    /// A new laboratory and agent for every case.
+    /// Use a new laboratory and a new agent for each case
     #[arg(long)]
     fresh: bool,
-    /// Seconds until a step must be enforced.
+    /// Seconds until a step must be enforced
     #[arg(long, default_value_t = 20)]
     deadline: u64,
-    /// Keep the agents' manifests and logs here.
+    /// Directory in which to keep the agents' manifests and logs
     #[arg(long)]
     keep: Option<PathBuf>,
-    /// Other files of cases than the bundled ones whose kinds the source has.
+    /// Files of cases, instead of the bundled ones that suit the source
     cases: Vec<PathBuf>,
 }
 
 impl Args {
-    /// Why these arguments do not go together.
+    /// Returns the reason for which these arguments conflict, if any.
     fn refusal(&self) -> Option<&'static str> {
         let of_etcd = self.source == Source::Etcd;
         if of_etcd && self.nodes > 1 {
@@ -117,7 +124,7 @@ fn main() -> ExitCode {
                 println!("source {source}, backend {backend}, family {family}, nodes {nodes}:\n{report}");
                 passed &= report.passed();
             }
-            // Once more with everything, as root of a user namespace.
+            // Without privileges: start again as root of a user namespace.
             Err(ConformanceError::Kernel(Unavailable::NotPermitted(_))) => return again_in_user_namespace(),
             Err(error) => {
                 eprintln!("backend {backend}: {error}");

@@ -18,34 +18,36 @@ use tortie_lab::{
     kernel::{Unavailable, in_user_namespace, require},
 };
 
-/// Build a small node on this machine, enforce manifests on it, and show who can talk to whom.
+/// Build a small node on this machine, enforce manifests, show reachability
 ///
-/// The node and its pods are private network namespaces; the host's own network is not touched, and nothing is left
-/// behind. The agent is `tortie run`, the kernel is this one. Shown is which pods reach which named ports of which
-/// others: without the policies, with them, and after one manifest is edited while the agent runs, with the time that
-/// the change took.
+/// The node and its pods are private network namespaces. The host's network is not touched, and
+/// nothing remains afterwards. The agent is `tortie run`; the kernel is the host's. The demo prints
+/// which pods reach which named ports of other pods: without policies, with policies, and after an
+/// edit of one manifest while the agent runs, with the time until the edit was in force.
 ///
-/// Needs iproute2 and, but for --backend ebpf, iptables and ipset; and root, or, but for --backend ebpf, unprivileged user
-/// namespaces.
+/// Needs iproute2 and, except with --backend ebpf, iptables and ipset. Needs root or, except with
+/// --backend ebpf, unprivileged user namespaces.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment)]
 struct Args {
-    /// The agent's program.
+    /// Path of the agent
     #[arg(long)]
     agent: PathBuf,
-    /// Where the manifests are: pods with `nodeName: demo-node`, and policies in files of their own.
+    /// Directory of manifests: pods of node `demo-node`, a file per policy
     #[arg(long, value_name = "DIR", default_value = "examples/demo")]
     manifests: PathBuf,
-    /// The iptables implementation that the agent uses; `auto` is the one that it finds best. With `nftables` tables of nftables
-    /// take the place of iptables and IP sets, with `ebpf` eBPF programs enforce policy.
+    /// Back end of the agent
+    ///
+    /// `nft` and `legacy` are implementations of iptables, `auto` is the better of these here.
+    /// `nftables` uses nftables tables instead of iptables and IP sets; `ebpf` uses eBPF programs.
     #[arg(long, default_value = "auto", value_parser = ["auto", "nft", "legacy", "nftables", "ebpf"])]
     backend: String,
-    /// Leave the node up at the end, for a look around, until Ctrl-C.
+    /// Keep the node at the end, until Ctrl-C
     #[arg(long)]
     keep: bool,
 }
 
-/// Set by signals. They no longer end the program: it has to clean up.
+/// Set by signals, which do not end the program: it has to clean up first.
 static INTERRUPTED: std::sync::LazyLock<Arc<AtomicBool>> = std::sync::LazyLock::new(Arc::default);
 
 fn main() -> ExitCode {
@@ -57,7 +59,7 @@ fn main() -> ExitCode {
     }
     match require() {
         Ok(_) => {}
-        // Once more with everything, as root of a user namespace.
+        // Without privileges: start again as root of a user namespace.
         Err(Unavailable::NotPermitted(_)) => {
             return match in_user_namespace(std::env::args_os().skip(1)) {
                 Ok(status) => status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1).into(),
@@ -77,7 +79,7 @@ fn main() -> ExitCode {
     };
     match run(&options, &mut out) {
         Ok(()) => ExitCode::SUCCESS,
-        // The exit code that shells give to Ctrl-C.
+        // The exit code of shells after Ctrl-C.
         Err(DemoError::Interrupted) => 130.into(),
         Err(DemoError::Io { source, .. }) if source.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => failed(&error),

@@ -1,7 +1,7 @@
-//! The same case over other address families.
+//! Conversion of cases to other address families.
 //!
-//! Every IPv4 address and CIDR is mapped into one /96, so that containment, and with it every expectation, stays as it
-//! was.
+//! Every IPv4 address and CIDR is mapped into one /96, which preserves containment and therefore
+//! every expectation.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{Case, Cluster, Step};
 use crate::pods::{Family, Flow};
 
-/// Which families the pods of a case have.
+/// Address families of the pods of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Addressing {
     /// IPv4 only, as in the files.
@@ -19,12 +19,12 @@ pub enum Addressing {
     V4,
     /// IPv6 only.
     V6,
-    /// Both: every flow is expected in both, every CIDR stands in the policies in both.
+    /// Both: every flow is expected in both families, and policies list every CIDR in both.
     Dual,
 }
 
 impl Case {
-    /// The case with other addresses and the same meaning.
+    /// Returns the case with other addresses and the same meaning.
     #[must_use]
     pub fn readdressed(&self, addressing: Addressing) -> Self {
         let steps = self.steps.iter().map(|step| step.readdressed(addressing)).collect();
@@ -78,7 +78,8 @@ fn readdress_cluster(cluster: &Cluster, addressing: Addressing) -> Cluster {
     cluster
 }
 
-/// An IPv6 block of the original holds no pod, as all have IPv4 addresses; neither does this one any pod with IPv6.
+/// Replacement for IPv6 blocks in the files. They contain no pod there, as all pods have IPv4
+/// addresses; this block contains no pod with IPv6 either.
 const NOWHERE: &str = "2001:db8:ffff::1/128";
 
 fn is_ipv6(value: &Value) -> bool {
@@ -95,7 +96,7 @@ fn move_ipv6_away(item: &mut Value) {
     }
 }
 
-/// Rewrites `ipBlock` peers and `networks` lists, wherever they stand.
+/// Rewrites `ipBlock` peers and `networks` lists at any depth.
 fn readdress_policy(value: &mut Value, addressing: Addressing) {
     match value {
         Value::Array(items) => {
@@ -115,7 +116,7 @@ fn readdress_policy(value: &mut Value, addressing: Addressing) {
         }
         Value::Object(fields) => {
             for (name, field) in fields {
-                // The exceptions of a block follow the block.
+                // The exceptions of a block are rewritten with the block.
                 if name != "ipBlock" {
                     readdress_policy(field, addressing);
                 }

@@ -19,11 +19,11 @@ pub struct LabelledNamespace {
     pub labels: Labels,
 }
 
-/// A port in a container's specification.
+/// A port of a container's specification.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerPort {
-    /// The name by which policies refer to it, if it has one.
+    /// Name by which policies refer to it, if it has one.
     pub name: Option<String>,
     /// The number.
     pub container_port: u16,
@@ -34,7 +34,7 @@ pub struct ContainerPort {
 /// A pod with its labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterPod {
-    /// The namespace it is in.
+    /// Namespace of the pod.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -42,14 +42,14 @@ pub struct ClusterPod {
     pub labels: Labels,
     /// Its addresses, the primary one first.
     pub addresses: Vec<IpAddr>,
-    /// What it serves, named or not.
+    /// Served ports, named or not.
     pub ports: Vec<ContainerPort>,
-    /// Which node it is on, from 0.
+    /// Number of its node, from 0.
     pub node: usize,
 }
 
 impl ClusterPod {
-    /// Where it stands in a laboratory.
+    /// Returns its place in a laboratory.
     #[must_use]
     pub fn place(&self) -> Place {
         Place::pod(&self.namespace, &self.name)
@@ -87,7 +87,7 @@ impl ClusterPod {
     }
 }
 
-/// The namespaces and pods that exist at some time.
+/// The present namespaces and pods.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cluster {
     /// All namespaces.
@@ -97,7 +97,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Puts each pod on one of so many nodes, as its first address says. Neighbours are on different ones.
+    /// Assigns each pod to one of this many nodes by the last byte of its first address. Pods with
+    /// adjacent addresses are on different nodes.
     pub fn spread(&mut self, nodes: usize) {
         for pod in &mut self.pods {
             let last = match pod.addresses.first() {
@@ -109,7 +110,7 @@ impl Cluster {
         }
     }
 
-    /// The pods as a laboratory needs them.
+    /// Returns the pods for a laboratory.
     #[must_use]
     pub fn lab_pods(&self) -> Vec<Pod> {
         let port = |port: &ContainerPort| Port { protocol: port.protocol, number: port.container_port };
@@ -124,7 +125,7 @@ impl Cluster {
             .collect()
     }
 
-    /// The namespaces, service accounts and pods, as the API server shows them.
+    /// Returns namespaces, service accounts and pods as Kubernetes objects.
     #[must_use]
     pub fn objects(&self) -> Vec<Value> {
         let mut objects = Vec::new();

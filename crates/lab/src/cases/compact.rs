@@ -1,4 +1,4 @@
-//! The form of a case in a file, and its expansion.
+//! File format of cases, and its expansion.
 
 use std::{collections::BTreeMap, net::IpAddr, num::ParseIntError};
 
@@ -8,11 +8,11 @@ use serde_json::Value;
 use super::{Cluster, ClusterPod, ContainerPort, LabelledNamespace, Labels, Verdict};
 use crate::pods::{Family, Flow, NotAPod, NotAProtocol, Place, Port, Protocol};
 
-/// An error in the content of a case.
+/// Error in the content of a case.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContentError {
-    /// An end of a flow is not named as a pod is.
+    /// An end of a flow is not a valid pod name.
     #[error(transparent)]
     Place(#[from] NotAPod),
     /// An end of a flow is not in the cluster.
@@ -21,31 +21,31 @@ pub enum ContentError {
     /// The matrix of a port does not have a row and a column for each pod.
     #[error("the matrix of {port} is not {pods} by {pods}")]
     Size {
-        /// The port as it is written.
+        /// The port as written.
         port: String,
         /// The number of pods.
         pods: usize,
     },
-    /// A port is not written as one.
+    /// A port is not of the form `PROTOCOL/PORT`.
     #[error("{0:?} is not PROTOCOL/PORT")]
     Port(String),
     /// The protocol of a port is unknown.
     #[error("{port:?}: {source}")]
     Protocol {
-        /// The port as it is written.
+        /// The port as written.
         port: String,
         /// The reason.
         source: NotAProtocol,
     },
-    /// The number of a port is none.
+    /// The number of a port is invalid.
     #[error("{port:?}: {source}")]
     Number {
-        /// The port as it is written.
+        /// The port as written.
         port: String,
         /// The reason.
         source: ParseIntError,
     },
-    /// A sign of a matrix that means nothing.
+    /// A matrix contains an unknown character.
     #[error("{0:?} in a matrix")]
     Sign(char),
 }
@@ -154,7 +154,7 @@ fn parse_port(text: &str) -> Result<Port, ContentError> {
     }
 }
 
-/// `None` for what is not tested.
+/// Parses a character of a matrix; `None` for an untested flow.
 fn parse_verdict(sign: char) -> Result<Option<Verdict>, ContentError> {
     match sign {
         '.' => Ok(Some(Verdict { ingress: true, egress: true })),

@@ -1,4 +1,4 @@
-//! A case as a directory tells of it, step by step.
+//! A case as the updates of a directory, step by step.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use tortie_resources::manifest::Options;
 
 use super::Step;
 
-/// A directory that follows the steps of a case, an object in each file.
+/// A directory that follows the steps of a case, with one object per file.
 #[derive(Debug)]
 pub struct Followed {
     directory: DirState,
@@ -19,13 +19,13 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// Before the first step. The pods will be spread over so many nodes.
+    /// Creates the state before the first step. Pods will be spread over this many nodes.
     #[must_use]
     pub fn new(nodes: usize) -> Self {
         Self { directory: DirState::new(Options::default()), files: BTreeMap::new(), nodes }
     }
 
-    /// What changes with a step; what is there without any with the first.
+    /// Returns the updates of a step; with the first step, also those of an empty directory.
     ///
     /// # Panics
     /// If objects of the case have problems.
@@ -35,7 +35,7 @@ impl Followed {
         self.follow_objects(pods.objects().iter().chain(&step.policies))
     }
 
-    /// What changes if exactly these objects are there.
+    /// Returns the updates after which exactly these objects exist.
     ///
     /// # Panics
     /// If they have problems.

@@ -1,4 +1,4 @@
-//! Anything that can enforce policies on a node.
+//! Interface to an agent under test.
 
 use std::{
     fmt,
@@ -16,36 +16,36 @@ use crate::{
     program::ProgramError,
 };
 
-/// Why an agent could not be started or told a new state.
+/// Error of starting an agent or passing it a new state.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
     /// A command or a namespace failed.
     #[error(transparent)]
     Namespace(#[from] NetnsError),
-    /// A program could not be started, or ended on its own.
+    /// A program could not be started, or ended unexpectedly.
     #[error(transparent)]
     Program(#[from] ProgramError),
     /// The state could not be written.
     #[error(transparent)]
     Manifests(#[from] ManifestError),
-    /// What it takes to start it is not there, or could not be written.
+    /// A file that the agent needs to start is missing or could not be written.
     #[error("{}: {source}", path.display())]
     Driver {
-        /// Where it would be.
+        /// Path of the file.
         path: PathBuf,
         /// The reason.
         source: std::io::Error,
     },
-    /// What it tells of flows could not be read.
+    /// Its flows could not be read.
     #[error("{}: {source}", path.display())]
     Flows {
-        /// Path of the file that has it.
+        /// Path of the file with the flows.
         path: PathBuf,
         /// The reason.
         source: std::io::Error,
     },
-    /// It could not be asked how it is.
+    /// Its status could not be read.
     #[error("status at {}: {source}", path.display())]
     Status {
         /// Path of its socket.
@@ -53,37 +53,37 @@ pub enum AgentError {
         /// The reason.
         source: std::io::Error,
     },
-    /// What the agent reads from could not be started.
+    /// Its datastore could not be started.
     #[error("the datastore: {0}")]
     Datastore(#[source] std::io::Error),
 }
 
-/// The node that an agent is started on.
+/// The node on which an agent is started.
 #[derive(Debug)]
 pub struct NodeUnderTest<'a> {
-    /// The node's name in the cluster.
+    /// Name of the node in the cluster.
     pub name: &'a str,
-    /// Its network namespace.
+    /// Network namespace of the node.
     pub namespace: &'a Namespace,
-    /// A folder for the agent's state and log.
+    /// Folder for the agent's state and log.
     pub folder: &'a Path,
 }
 
-/// One complete state that an agent is told.
+/// A complete state for an agent.
 #[derive(Debug)]
 pub struct State<'a> {
-    /// The pods and namespaces, those of the canary included.
+    /// Pods and namespaces, including those of the canary.
     pub cluster: &'a Cluster,
-    /// How many nodes there are.
+    /// Number of nodes.
     pub nodes: usize,
     /// All policies in force; the canary's is the last.
     pub policies: &'a [Value],
-    /// What must become of each flow. An agent must not look at it; doubles do.
+    /// Expected verdict of each flow. Only test doubles may read it, not agents.
     pub expected: &'a [(Flow, Verdict)],
 }
 
 impl State<'_> {
-    /// All that bears on verdicts, as objects of Kubernetes.
+    /// Returns all objects that affect verdicts, as Kubernetes objects.
     #[must_use]
     pub fn objects(&self) -> Vec<Value> {
         let mut objects = self.cluster.objects();
@@ -92,12 +92,12 @@ impl State<'_> {
     }
 }
 
-/// Something that can enforce policies on a node.
+/// An agent that enforces policies on a node.
 pub trait Agent: fmt::Debug + Send + Sync {
-    /// Who sets up routes and interfaces on the node.
+    /// Returns the party that sets up routes and interfaces of the node.
     fn node_side(&self) -> NodeSide;
 
-    /// Whether it tells flows, so that these are to be compared as well.
+    /// Reports whether the agent reports flows, which are compared then.
     fn tells_flows(&self) -> bool {
         false
     }
@@ -111,19 +111,20 @@ pub trait Agent: fmt::Debug + Send + Sync {
 
 /// A started agent; it stops when dropped.
 pub trait RunningAgent {
-    /// Tells the agent a new state. It may still be at work when this returns.
+    /// Passes a new state to the agent, which may apply it after this returns.
     ///
     /// # Errors
-    /// If it cannot be told.
+    /// If the state cannot be passed on.
     fn apply(&mut self, node: &NodeUnderTest<'_>, state: &State<'_>) -> Result<(), AgentError>;
 
-    /// Is it still alive?
+    /// Checks that the agent is alive.
     ///
     /// # Errors
-    /// Why it is not.
+    /// The reason if it is not.
     fn check(&mut self) -> Result<(), AgentError>;
 
-    /// What it says is out of sync in the kernel; `None` while it is busy. Nothing of one that cannot be asked.
+    /// Returns the problems that it reports for the kernel; `None` while it is busy. Empty for an
+    /// agent without a status.
     ///
     /// # Errors
     /// If it does not answer.
@@ -131,10 +132,10 @@ pub trait RunningAgent {
         Ok(Some(Vec::new()))
     }
 
-    /// What it has told of flows since it was asked before; nothing before the first time.
+    /// Returns the flows reported since the previous call; none before the first call.
     ///
     /// # Errors
-    /// If that cannot be read.
+    /// If they cannot be read.
     fn flows(&mut self, _node: &NodeUnderTest<'_>) -> Result<Vec<ToldFlow>, AgentError> {
         Ok(Vec::new())
     }

@@ -1,10 +1,11 @@
-//! Pods whose policy alternates, one on each node and one that asks them, to see when each agent has taken in a new state.
+//! Pods whose policy alternates, one server on each node and one client, to detect when each agent
+//! has applied a new state.
 //!
-//! Without it a measurement could come too early and find, in every row that the step does not change, the state
-//! before. The canary's policy is the last thing that a step changes; once it is in force, the rest should be.
-//! Its namespace has a label of its own, and no namespaced policy of a case can select its pods. Those of the whole
-//! cluster can: above them stands a guard that passes the canary on to its own policy, which leaves nothing to those
-//! below.
+//! Without the canary, a measurement could come too early and find the previous state in every row
+//! that the step does not change. The canary's policy is the last change of a step; once it is in
+//! force, the rest should be. Its namespace has a dedicated label, and no namespaced policy of a
+//! case can select its pods. Cluster-wide policies can. Above them is a guard policy that passes
+//! the canary's traffic to the canary's policy, which leaves no decision to the policies below.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +22,7 @@ use crate::{
 const NAMESPACE: &str = "canary";
 const PORTS: [u16; 2] = [1, 2];
 
-/// The kinds whose policies can select the canary before its own does.
+/// Kinds whose policies can select the canary before its own policy does.
 const GUARDS: [Guard; 2] = [
     Guard { api_version: "policy.networking.k8s.io/v1alpha1", kind: "AdminNetworkPolicy", tier: None },
     Guard { api_version: "policy.networking.k8s.io/v1alpha2", kind: "ClusterNetworkPolicy", tier: Some("Admin") },
@@ -34,7 +35,7 @@ struct Guard {
 }
 
 impl Guard {
-    /// Of the highest priority, which no case uses.
+    /// Returns the guard, with the highest priority, which no case uses.
     fn policy(&self) -> Value {
         let pass = |peer: &str| json!([{ "action": "Pass", peer: [{ "namespaces": {} }] }]);
         let mut policy = json!({
@@ -55,11 +56,11 @@ impl Guard {
     }
 }
 
-/// Opens one port and closes the other, the other way round at each turn.
+/// Opens one port and closes the other, and exchanges them at each turn.
 #[derive(Debug)]
 pub(super) struct Canary {
     turn: usize,
-    /// How many nodes there are.
+    /// Number of nodes.
     nodes: usize,
     addressing: Addressing,
 }
@@ -69,7 +70,7 @@ impl Canary {
         Self { turn: 0, nodes, addressing }
     }
 
-    /// Flies: from now on the other port must be open.
+    /// Begins a turn: from now on the other port must be open.
     pub(super) fn toggle(&mut self) {
         self.turn += 1;
     }
@@ -98,7 +99,8 @@ impl Canary {
         }
     }
 
-    /// What the canary adds to the policies of a step: guards against them, and last the policy of this turn.
+    /// Returns the canary's policies for a step: guards against the step's policies, and last the
+    /// policy of this turn.
     pub(super) fn policies(&self, of_step: &[Value]) -> Vec<Value> {
         let guards = GUARDS.iter().filter(|guard| of_step.iter().any(|policy| policy["kind"] == guard.kind));
         guards.map(Guard::policy).chain([self.policy()]).collect()
@@ -118,13 +120,13 @@ impl Canary {
         })
     }
 
-    /// The flows that this turn opens, one to each node.
+    /// Returns the flows that this turn opens, one to each node.
     pub(super) fn open_flows(&self) -> Vec<Flow> {
         let family = if self.addressing == Addressing::V4 { Family::V4 } else { Family::V6 };
         (0..self.nodes).map(|node| flow(node, self.open_port(), family)).collect()
     }
 
-    /// What must become of the canary's flows in this turn.
+    /// Returns the expected verdicts of the canary's flows in this turn.
     pub(super) fn expected(&self) -> Vec<(Flow, Verdict)> {
         let families: &[Family] = match self.addressing {
             Addressing::V4 => &[Family::V4],
@@ -142,7 +144,7 @@ impl Canary {
     }
 }
 
-/// The name of the server on the node of this number.
+/// Returns the name of the server on the node of this number.
 fn server(node: usize) -> String {
     if node == 0 { "server".to_owned() } else { format!("server{}", node + 1) }
 }

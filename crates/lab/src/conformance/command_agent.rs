@@ -76,7 +76,8 @@ impl CommandAgent {
         self
     }
 
-    /// Lets a second process of the program enforce the first one's results, by the protocol of drivers.
+    /// Lets a second process of the program enforce the results of the first, over the driver
+    /// protocol.
     #[must_use]
     pub fn driven(mut self) -> Self {
         self.driven = true;
@@ -140,7 +141,7 @@ impl Agent for CommandAgent {
             if self.is_alone { alone(node.folder, &program, self.has_pins)? } else { Command::new(&program) };
         command
             .args(self.arguments.iter().map(words))
-            // One lock for all nodes of this machine would make them wait for each other.
+            // One lock for all nodes of this machine would serialize their writes.
             .env("XTABLES_LOCKFILE", node.folder.join("xtables.lock"))
             // Nodes of one machine share its files.
             .env("FELIX_ENDPOINTSTATUSPATHPREFIX", node.folder)
@@ -171,7 +172,8 @@ fn alone(folder: &Path, program: &Path, has_pins: bool) -> Result<Command, Agent
     Ok(command)
 }
 
-/// A script that becomes the program's driver half, since drivers are started without arguments.
+/// Writes a script that executes the program's dataplane, since drivers are started without
+/// arguments.
 fn write_driver(path: &Path, program: &Path) -> Result<(), AgentError> {
     use std::os::unix::fs::PermissionsExt;
     let mtu_file = path.with_extension("mtu");
@@ -192,7 +194,7 @@ struct RunningCommand {
 
 /// Returns the objects that configure the overlay network between nodes.
 fn overlay_objects(state: &State<'_>) -> Vec<Value> {
-    // Those of the cases, the same as IPv6, and the canary's.
+    // The pools of the cases, the same as IPv6, and the canary's.
     let pools = ["192.168.0.0/16", "2001:db8:64::/96", "172.30.0.0/24", "fd00:ca::/64"];
     let pools = pools
         .iter()

@@ -1,4 +1,4 @@
-//! An etcd that is told what a cluster says, with the program's own commands.
+//! An etcd with the cluster's state, written by the program's own commands.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ use crate::etcd::{Etcd, EtcdOptions};
 pub(super) struct EtcdStore {
     etcd: Etcd,
     tortie: PathBuf,
-    /// What it holds, by kind, namespace and name.
+    /// Its resources, by kind, namespace and name.
     resources: BTreeMap<String, Value>,
 }
 
@@ -34,8 +34,8 @@ impl EtcdStore {
         self.etcd.url()
     }
 
-    /// Makes it hold what these objects of Kubernetes become: writes what differs, in the order given, then deletes what
-    /// is gone.
+    /// Replaces the contents with the converted Kubernetes objects: writes the differences in the
+    /// given order, then deletes the resources that are no longer wanted.
     pub(super) fn replace(&mut self, node: &NodeUnderTest<'_>, objects: &[Value]) -> Result<(), AgentError> {
         let mut wanted = BTreeMap::new();
         let mut changed = Vec::new();
@@ -67,7 +67,7 @@ impl EtcdStore {
     }
 }
 
-/// What a CNI plugin and the policy controller make of an object of Kubernetes.
+/// Converts a Kubernetes object as the CNI plugin or the policy controller does.
 fn convert(object: &Value) -> Option<Value> {
     let converted = match object["kind"].as_str()? {
         "Namespace" => to_v3::namespace(object),

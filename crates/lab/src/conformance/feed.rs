@@ -1,4 +1,4 @@
-//! What `tortie flows --follow` tells.
+//! Output of `tortie flows --follow`.
 
 use std::{
     fs::File,
@@ -13,23 +13,23 @@ use super::{
 };
 use crate::program::Program;
 
-/// The program's name; its output is in the log of this name.
+/// Name of the program, and of the log with its output.
 const FOLLOWER: &str = "flows";
 
-/// Follows the flows of an agent, as soon as the agent tells any.
+/// Follows the flows of an agent as soon as the agent reports some.
 #[derive(Debug)]
 pub(super) struct FlowFeed {
     tortie: PathBuf,
     socket: PathBuf,
     log: PathBuf,
     follower: Option<Program>,
-    /// Up to where the log was read.
+    /// Offset up to which the log has been read.
     read: u64,
     has_told: bool,
 }
 
 impl FlowFeed {
-    /// Of the agent that has its state in this folder. Nothing is started yet.
+    /// Creates the feed of the agent with its state in this folder, without starting a process.
     pub(super) fn new(tortie: &Path, folder: &Path) -> Self {
         Self {
             tortie: tortie.to_owned(),
@@ -41,13 +41,13 @@ impl FlowFeed {
         }
     }
 
-    /// What has been told since the last time.
+    /// Returns the flows reported since the previous call.
     pub(super) fn take(&mut self, node: &NodeUnderTest<'_>) -> Result<Vec<ToldFlow>, AgentError> {
         let is_over = match &mut self.follower {
             None => true,
             Some(follower) => match follower.check() {
                 Ok(()) => false,
-                // An agent that is starting does not answer yet.
+                // A starting agent does not answer yet.
                 Err(_) if !self.has_told => true,
                 Err(error) => return Err(error.into()),
             },
@@ -60,7 +60,7 @@ impl FlowFeed {
         let text = self.rest();
         let failed = |source| AgentError::Flows { path: self.log.clone(), source };
         let text = text.map_err(failed)?;
-        // What else is in the log are complaints.
+        // Other lines of the log are error messages.
         let lines = text.lines().filter(|line| line.starts_with('{'));
         let flows: Result<Vec<ToldFlow>, serde_json::Error> = lines.map(serde_json::from_str).collect();
         let flows = flows.map_err(|error| failed(error.into()))?;
@@ -68,7 +68,7 @@ impl FlowFeed {
         Ok(flows)
     }
 
-    /// The whole lines that were not read before.
+    /// Returns the complete lines that have not been read before.
     fn rest(&mut self) -> std::io::Result<String> {
         let mut file = File::open(&self.log)?;
         file.seek(SeekFrom::Start(self.read))?;

@@ -1,15 +1,19 @@
-//! Holds the flows that agents tell against the measured verdicts of packets, and against the rules that `tortie_analysis::trace` names.
+//! Comparison of the flows that agents report with the measured verdicts, and with the rules that
+//! `tortie_analysis::trace` names.
 //!
-//! What must be told of a row, by whom:
+//! Expected flows of a row:
 //!
-//! - A pod that talks to itself does so behind its interface: nobody tells a flow.
-//! - Both ends on one node: its agent tells one flow with the packet's fate, all that decided at the source, and all
-//!   that decided at the destination. Where the source is not let out, nothing decided at the destination.
-//! - Ends on two nodes: the agent of the source tells what decided there, and allowed means let out. The agent of the
-//!   destination tells what decided there and the packet's fate; nothing, if the packet was not let out.
+//! - Packets of a pod to itself do not pass its interface, so there is no flow.
+//! - Both ends on one node: its agent reports one flow with the packet's verdict, the hits at the
+//!   source and the hits at the destination. If the source denies egress, there are no hits at the
+//!   destination.
+//! - Ends on two nodes: the agent of the source reports the hits there, with the verdict of egress.
+//!   The agent of the destination reports the hits there, with the packet's verdict, unless the
+//!   source denied egress.
 //!
-//! Every end has something that decides: a rule, the end of a tier, or a profile; each pod has that of its namespace. There
-//! are no rows from or to a node itself, or from outside, and no host endpoints; their part of a flow must be empty.
+//! Every end has a hit: a rule, the end of a tier, or a profile, as each pod has the profile of its
+//! namespace. There are no rows to or from a node or the outside, and no host endpoints; the hits
+//! of host endpoints must be empty.
 
 mod tracer;
 
@@ -24,18 +28,18 @@ use serde::Deserialize;
 use crate::pods::{Flow, Protocol};
 pub(super) use tracer::Tracer;
 
-/// A rule, or an end of rules, that said what becomes of a packet.
+/// A rule, or the end of a tier, that decided about a packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Hit {
     /// `allow`, `deny` or `pass`.
     pub verdict: String,
-    /// The tier.
+    /// Name of the tier.
     pub tier: Option<String>,
-    /// The policy.
+    /// Name of the policy.
     pub policy: Option<String>,
-    /// The profile.
+    /// Name of the profile.
     pub profile: Option<String>,
-    /// The rule, from 0.
+    /// Index of the rule, from 0.
     pub rule: Option<usize>,
 }
 
@@ -53,7 +57,7 @@ impl fmt::Display for Hit {
 /// An end of a flow.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ToldEnd {
-    /// `namespace/pod`, where it is one.
+    /// `namespace/pod` of a pod, else empty.
     #[serde(default)]
     pub name: String,
     /// The address.
@@ -62,29 +66,29 @@ pub struct ToldEnd {
     pub port: Option<u16>,
 }
 
-/// A flow as an agent tells it.
+/// A flow as an agent reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ToldFlow {
-    /// `started` at first.
+    /// `started` in the first report.
     pub stage: String,
     /// `allow` or `deny`.
     pub verdict: String,
-    /// Where it comes from.
+    /// Source of the flow.
     pub source: ToldEnd,
-    /// Where it goes.
+    /// Destination of the flow.
     pub destination: ToldEnd,
-    /// `TCP` and so on.
+    /// Name of the protocol, such as `TCP`.
     pub protocol: String,
-    /// What decided at the source.
+    /// Hits at the source.
     pub egress: Vec<Hit>,
-    /// What decided at the destination.
+    /// Hits at the destination.
     pub ingress: Vec<Hit>,
-    /// What decided at host endpoints.
+    /// Hits at host endpoints.
     #[serde(default)]
     pub host: Vec<Hit>,
 }
 
-/// What tells one attempt from all others: protocol, source and destination.
+/// Identity of an attempt: protocol, source and destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Attempt {
     pub(super) protocol: Protocol,
@@ -92,47 +96,47 @@ pub(super) struct Attempt {
     pub(super) target: SocketAddr,
 }
 
-/// A row that was measured, and what is asked of the agents about it.
+/// A measured row, with the expected hits.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub(super) flow: Flow,
     pub(super) attempt: Attempt,
-    /// Whether the packet came through.
+    /// Whether the packet arrived.
     pub(super) reached: bool,
-    /// The numbers of the source's and of the destination's node.
+    /// Numbers of the source's and the destination's node.
     pub(super) nodes: [usize; 2],
-    /// What decides at the source.
+    /// Expected hits at the source.
     pub(super) egress: Vec<Hit>,
-    /// What decides at the destination.
+    /// Expected hits at the destination.
     pub(super) ingress: Vec<Hit>,
 }
 
-/// Why a flow is not as it must be.
+/// Difference between an expected and a reported flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FlowFault {
-    /// No such flow was told.
+    /// An expected flow was not reported.
     Missing,
-    /// A flow was told that cannot be.
+    /// A flow was reported that must not occur.
     Unexpected,
-    /// Something of it is told differently.
+    /// A field of the flow differs.
     Differs {
-        /// What.
+        /// Name of the field.
         what: &'static str,
-        /// What is expected.
+        /// Expected value.
         expected: String,
-        /// What is told.
+        /// Reported value.
         told: String,
     },
 }
 
-/// A flow that is not as it must be.
+/// A row whose flow differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowMismatch {
     /// The row.
     pub flow: Flow,
-    /// The number of the node whose agent tells it, from 0.
+    /// Number of the node whose agent reports it, from 0.
     pub node: usize,
-    /// What is wrong.
+    /// The difference.
     pub fault: FlowFault,
 }
 
@@ -140,14 +144,14 @@ impl fmt::Display for FlowMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, flow on node {}: ", self.flow, self.node + 1)?;
         match &self.fault {
-            FlowFault::Missing => f.write_str("not told"),
-            FlowFault::Unexpected => f.write_str("told, although no packet can have been there"),
-            FlowFault::Differs { what, expected, told } => write!(f, "{what}: expected {expected}, told {told}"),
+            FlowFault::Missing => f.write_str("not reported"),
+            FlowFault::Unexpected => f.write_str("reported, although no packet can have passed"),
+            FlowFault::Differs { what, expected, told } => write!(f, "{what}: expected {expected}, reported {told}"),
         }
     }
 }
 
-/// The flows that began of late, by node and attempt.
+/// Recently started flows, by node and attempt.
 #[derive(Debug, Default)]
 pub(super) struct Told(BTreeMap<(usize, Attempt), ToldFlow>);
 
@@ -159,14 +163,14 @@ impl Told {
         else {
             return;
         };
-        // One that is decided about otherwise ends, and starts again.
+        // If the decision changes, a flow ends and another starts.
         if flow.stage == "started" {
             self.0.insert((node, Attempt { protocol, source, target }), flow);
         }
     }
 }
 
-/// What the agent of a node must tell of a row.
+/// Expected flow of a row from the agent of a node.
 struct Expected<'a> {
     allowed: bool,
     egress: &'a [Hit],
@@ -174,7 +178,7 @@ struct Expected<'a> {
 }
 
 impl Row {
-    /// For each node at an end what its agent must tell; `None` if nothing.
+    /// Returns the expected flow for each node at an end; `None` if the agent must not report one.
     fn expected(&self) -> Vec<(usize, Option<Expected<'_>>)> {
         let [from, to] = self.nodes;
         if self.flow.from == self.flow.to {
@@ -190,12 +194,12 @@ impl Row {
         vec![(from, Some(Expected { allowed: let_out, egress, ingress: &[] })), (to, let_out.then_some(at_target))]
     }
 
-    /// How many flows must be told.
+    /// Returns the number of expected flows.
     pub(super) fn flows(&self) -> usize {
         self.expected().iter().filter(|(_, expected)| expected.is_some()).count()
     }
 
-    /// What is wrong with what was told.
+    /// Returns the differences from the reported flows.
     pub(super) fn mismatches(&self, told: &Told) -> Vec<FlowMismatch> {
         let mismatch = |(node, expected): (usize, Option<Expected<'_>>)| {
             let fault = match (expected, told.0.get(&(node, self.attempt))) {

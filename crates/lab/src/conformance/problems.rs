@@ -1,4 +1,4 @@
-//! What an agent says is out of sync in the kernel.
+//! Problems that an agent reports for the kernel.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -11,31 +11,32 @@ use serde_json::Value;
 
 use super::agent::AgentError;
 
-/// How long an answer is waited for.
+/// Maximum wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Steps after which agents may have a problem: the case, and what the problem's text contains. There are none.
+/// Steps after which agents may report a problem: the case, and a part of the problem's text. None
+/// at present.
 const EXPECTED: &[(&str, &str)] = &[];
 
-/// The problems that are not expected after a step of this case.
+/// Returns the problems that are not expected after a step of this case.
 pub(super) fn unexpected(case: &str, problems: Vec<String>) -> Vec<String> {
     let is_expected = |text: &String| EXPECTED.iter().any(|(of, part)| *of == case && text.contains(part));
     problems.into_iter().filter(|text| !is_expected(text)).collect()
 }
 
-/// Asks `tortie run` on its socket.
+/// Client of the status method of `tortie run`.
 #[derive(Debug)]
 pub(super) struct Complaints {
     socket: PathBuf,
 }
 
 impl Complaints {
-    /// Of the agent that listens on this socket.
+    /// Creates a client of the agent that listens on this socket.
     pub(super) fn new(socket: PathBuf) -> Self {
         Self { socket }
     }
 
-    /// What is out of sync; `None` while its engine is busy.
+    /// Returns the reported problems; `None` while the engine is busy.
     pub(super) fn ask(&self) -> Result<Option<Vec<String>>, AgentError> {
         let failed = |source| AgentError::Status { path: self.socket.clone(), source };
         let status = status(&self.socket).map_err(failed)?;
@@ -43,7 +44,7 @@ impl Complaints {
     }
 }
 
-/// What the agent answers when it is asked how it is.
+/// Returns the agent's answer to a status request.
 fn status(socket: &Path) -> io::Result<Value> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -54,7 +55,7 @@ fn status(socket: &Path) -> io::Result<Value> {
     Ok(serde_json::from_slice(&answer)?)
 }
 
-/// The problems that an answer has.
+/// Returns the problems in a status answer.
 fn problems(answer: &Value) -> io::Result<Option<Vec<String>>> {
     let engine = answer.pointer("/parameters/engine").ok_or_else(|| io::Error::other(answer.to_string()))?;
     if engine.is_null() {

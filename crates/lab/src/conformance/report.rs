@@ -1,4 +1,4 @@
-//! What a run found.
+//! Results of a run.
 
 use std::{fmt, time::Duration};
 
@@ -8,14 +8,14 @@ use crate::{
     pods::{Flow, FlowOutcome},
 };
 
-/// A row that differs.
+/// A row that differs from its expectation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
     /// The flow.
     pub flow: Flow,
-    /// What must become of it.
+    /// The expected verdict.
     pub expected: Verdict,
-    /// What became of it.
+    /// The measured outcome.
     pub measured: FlowOutcome,
 }
 
@@ -31,37 +31,37 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// What became of one step.
+/// Result of a step.
 #[derive(Debug, Clone)]
 pub struct StepReport {
     /// Short name of the case.
     pub case: String,
-    /// Position of the step in it, from 0.
+    /// Position of the step in the case, from 0.
     pub step: usize,
-    /// How many rows were compared.
+    /// Number of compared rows.
     pub rows: usize,
-    /// Those that differed until the deadline.
+    /// Rows that differed until the deadline.
     pub mismatches: Vec<Mismatch>,
-    /// How many flows of agents were compared.
+    /// Number of compared flows.
     pub flows: usize,
-    /// Those that differed until the deadline.
+    /// Flows that differed until the deadline.
     pub flow_mismatches: Vec<FlowMismatch>,
-    /// Those for which rows were tried again.
+    /// Flows whose rows were measured again.
     pub flow_retries: Vec<FlowMismatch>,
-    /// What agents said was out of sync in the kernel until the deadline.
+    /// Problems of the kernel that agents reported until the deadline.
     pub problems: Vec<String>,
-    /// What kept the step from being measured, if anything did.
+    /// Error that prevented the measurement, if any.
     pub error: Option<String>,
-    /// From telling the agent to the canary's answer. The resolution is a few milliseconds.
+    /// Time from the new state to the canary's answer, with a resolution of a few milliseconds.
     pub latency: Duration,
-    /// How long the measuring took.
+    /// Duration of the measurement.
     pub probing: Duration,
-    /// How often rows were measured again because they differed at first.
+    /// Number of repeated measurements of rows that differed at first.
     pub reprobes: usize,
 }
 
 impl StepReport {
-    /// Was every row as expected, and every flow, and no agent with a problem?
+    /// Reports whether all rows and flows were as expected, and no agent reported a problem.
     #[must_use]
     pub fn passed(&self) -> bool {
         let differs = !self.mismatches.is_empty() || !self.flow_mismatches.is_empty();
@@ -69,28 +69,28 @@ impl StepReport {
     }
 }
 
-/// What became of all steps, in the order of the cases.
+/// Results of all steps, in the order of the cases.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// Every step.
     pub steps: Vec<StepReport>,
-    /// How long the run took.
+    /// Duration of the run.
     pub elapsed: Duration,
 }
 
 impl Report {
-    /// Was there something to run, and was all of it as expected?
+    /// Reports whether steps ran and all of them passed.
     #[must_use]
     pub fn passed(&self) -> bool {
         !self.steps.is_empty() && self.failures().next().is_none()
     }
 
-    /// The steps that were not as expected.
+    /// Returns the failed steps.
     pub fn failures(&self) -> impl Iterator<Item = &StepReport> {
         self.steps.iter().filter(|step| !step.passed())
     }
 
-    /// The number of cases.
+    /// Returns the number of cases.
     #[must_use]
     pub fn cases(&self) -> usize {
         let mut names: Vec<&str> = self.steps.iter().map(|step| step.case.as_str()).collect();
@@ -99,7 +99,7 @@ impl Report {
         names.len()
     }
 
-    /// The latency that this share of the steps (0 to 1) did not exceed.
+    /// Returns the latency that this share of the steps (0 to 1) did not exceed.
     #[must_use]
     pub fn latency(&self, share: f64) -> Duration {
         let mut latencies: Vec<Duration> =
@@ -116,7 +116,7 @@ impl Report {
     }
 }
 
-/// Every failed step with its first mismatches, then a summary.
+/// Writes every failed step with its first mismatches, then a summary.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 8;

@@ -1,4 +1,4 @@
-//! How an agent under test learns what its cluster says.
+//! Datastores of the agents under test.
 
 use std::{
     collections::BTreeMap,
@@ -16,24 +16,24 @@ use super::{
 };
 use crate::{apiserver::ApiServer, cases, manifests::ManifestDir, program::Program};
 
-/// Where the fan-out listens.
+/// Listening address of the fan-out.
 const FANOUT: &str = "127.0.0.1:5473";
 
-/// What a step takes away must not outlast the canary's turn, so what is missing from a directory is gone almost at once.
+/// Short settle times, so that deletions in a directory take effect before the canary's turn ends.
 pub(super) const SETTLED: [&str; 4] = ["--file-settle-ms", "50", "--empty-file-settle-ms", "50"];
 
-/// A kind of datastore.
+/// Kind of datastore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// A directory of manifests.
     File,
-    /// A directory that another process watches; the agent is behind its fan-out.
+    /// A directory that another process watches; the agent is a client of its fan-out.
     Fanout,
-    /// The same, in Typha's protocol.
+    /// As [`Source::Fanout`], with Typha's protocol.
     Typha,
-    /// An etcd that holds what a CNI plugin and the policy controller would write.
+    /// An etcd with the resources that the CNI plugin and the policy controller would write.
     Etcd,
-    /// An API server of Kubernetes.
+    /// A Kubernetes API server.
     Kubernetes,
 }
 
@@ -46,7 +46,8 @@ impl Source {
         ("kubernetes", Self::Kubernetes),
     ];
 
-    /// The bundled files of cases whose kinds it has. Nobody writes policies of who administers a cluster to etcd.
+    /// Returns the bundled case files whose kinds the source supports. Cluster-wide admin policies
+    /// are never written to etcd.
     #[must_use]
     pub fn cases(self) -> Vec<PathBuf> {
         let mut files = cases::bundled().to_vec();
@@ -57,7 +58,7 @@ impl Source {
     }
 }
 
-/// A word that is no [`Source`].
+/// Text that names no [`Source`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not one of {all}", all = Source::ALL.map(|(name, _)| name).join(", "))]
 pub struct NotASource(String);
@@ -77,10 +78,11 @@ impl fmt::Display for Source {
     }
 }
 
-/// A datastore that runs for one node. Servers run in the node's namespace, where no other node's are in their way.
+/// A datastore for one node. Its servers run in the node's namespace, where they cannot conflict
+/// with those of other nodes.
 #[derive(Debug)]
 pub(super) struct Supply {
-    /// What the agent is given as its datastore.
+    /// Datastore URL for the agent.
     pub(super) url: String,
     store: Store,
 }
@@ -93,7 +95,7 @@ enum Store {
 }
 
 impl Supply {
-    /// Starts it. `tortie` is the program that serves and writes, where one is needed.
+    /// Starts it. `tortie` is the program of the servers and commands, for sources that need one.
     pub(super) fn start(source: Source, tortie: &Path, node: &NodeUnderTest<'_>) -> Result<Self, AgentError> {
         match source {
             Source::File => {
@@ -123,7 +125,7 @@ impl Supply {
         }
     }
 
-    /// Makes the datastore hold exactly these objects of Kubernetes.
+    /// Replaces the contents with exactly these Kubernetes objects.
     pub(super) fn tell(&mut self, node: &NodeUnderTest<'_>, objects: &[Value]) -> Result<(), AgentError> {
         match &mut self.store {
             Store::Directory { manifests, .. } => manifests.replace(objects).map(drop).map_err(AgentError::from),
@@ -135,7 +137,7 @@ impl Supply {
         }
     }
 
-    /// Whether what serves still runs.
+    /// Checks that its server process is alive, if there is one.
     pub(super) fn check(&mut self) -> Result<(), AgentError> {
         match &mut self.store {
             Store::Directory { server: Some(server), .. } => Ok(server.check()?),
@@ -144,16 +146,17 @@ impl Supply {
     }
 }
 
-/// An API server in the namespace of a node.
+/// A Kubernetes API server in the namespace of a node.
 #[derive(Debug)]
 struct Cluster {
     server: ApiServer,
-    /// What it holds, by kind, namespace and name.
+    /// Its objects, by kind, namespace and name.
     objects: BTreeMap<[String; 3], Value>,
 }
 
 impl Cluster {
-    /// Makes it hold exactly these objects: writes what differs, in the order given, then deletes what is gone.
+    /// Replaces the contents with exactly these objects: writes the differences in the given order,
+    /// then deletes the others.
     fn replace(&mut self, objects: &[Value]) {
         let mut wanted = BTreeMap::new();
         for object in objects {
@@ -178,7 +181,8 @@ fn directory(node: &NodeUnderTest<'_>) -> Result<(ManifestDir, String), AgentErr
     Ok((manifests, url))
 }
 
-/// A relative path is relative to where this process is, not to the agent's folder; a bare name is looked up.
+/// Resolves a relative path against this process's directory, since the agent runs in another; a
+/// bare name is looked up in `PATH`.
 pub(super) fn absolute(program: &Path) -> PathBuf {
     std::fs::canonicalize(program).unwrap_or_else(|_| program.to_owned())
 }

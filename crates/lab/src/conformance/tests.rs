@@ -1,5 +1,5 @@
-//! A double programs one DROP rule per row that must be blocked. That proves the harness, not the expectations: it
-//! finds nothing wrong with the faithful double and exactly the fault of each other one.
+//! Tests of the harness with doubles that program one DROP rule per denied row. The harness must
+//! find no fault with the correct double, and exactly the fault of each other double.
 
 use std::{net::IpAddr, process::Command, time::Duration};
 
@@ -14,15 +14,15 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
-    /// One row that must be blocked is not.
+    /// A row that must be denied is allowed.
     Leak,
-    /// One row that must be allowed is blocked.
+    /// A row that must be allowed is denied.
     Cut,
     /// Every state takes effect late.
     Slow,
-    /// It says that something is out of sync, from its third state on.
+    /// It reports that the kernel is out of sync, from its third state on.
     Complains,
-    /// It ends while it works on its third state.
+    /// It exits while it applies its third state.
     Dies,
 }
 

@@ -1,4 +1,4 @@
-//! One laboratory with an agent on each node, going from case to case.
+//! A laboratory with an agent on each node that runs one case after another.
 
 use std::{
     path::PathBuf,
@@ -20,16 +20,16 @@ use crate::{
     pods::{Flow, FlowOutcome, Lab, LabOptions, Reachability, Timing, node_name},
 };
 
-/// An agent may take this long to come up.
+/// Maximum time of an agent's start.
 const START_UP: Duration = Duration::from_secs(60);
 
-/// A flow of a packet may be told this late: an agent gathers for 100 ms, and lets flows settle for 300 ms.
+/// Maximum delay of a flow: an agent gathers packets for 100 ms and lets flows settle for 300 ms.
 const FLOW_PATIENCE: Duration = Duration::from_millis(2500);
 
-/// After this many failures in a row to come up, the rest of the cases fails at once.
+/// Number of consecutive failed starts after which the remaining cases fail immediately.
 const GIVE_UP: usize = 3;
 
-/// Why a step could not be measured.
+/// Error that prevents the measurement of a step.
 #[derive(Debug, thiserror::Error)]
 enum StepError {
     #[error(transparent)]
@@ -40,7 +40,7 @@ enum StepError {
     Folder(#[from] std::io::Error),
     #[error("the canary's policy was not in force after {0:?}")]
     Canary(Duration),
-    #[error("an agent told no flows within {0:?}")]
+    #[error("an agent reported no flows within {0:?}")]
     NoFlows(Duration),
     #[error("{0} cannot be traced")]
     Untraceable(Flow),
@@ -48,18 +48,18 @@ enum StepError {
     GivenUp,
 }
 
-/// A laboratory whose agents run. The agents stop first.
+/// A laboratory with running agents. The agents stop first.
 struct Site {
     agents: Vec<Box<dyn RunningAgent>>,
     lab: Lab,
     /// One for each node.
     folders: Vec<PathBuf>,
     canary: Canary,
-    /// Says which rules decide, if agents tell flows.
+    /// Source of the expected hits, if agents report flows.
     tracer: Option<Tracer>,
 }
 
-/// What measuring found.
+/// Result of a measurement.
 struct Compared {
     mismatches: Vec<Mismatch>,
     measured: Reachability,
@@ -79,8 +79,8 @@ impl<'a> Worker<'a> {
         Self { options, number, sites_built: 0, failed_starts: 0, site: None, scratch: None }
     }
 
-    /// Runs the steps of a case in order. After an error the rest of the case is left out, and the next case gets a
-    /// new laboratory.
+    /// Runs the steps of a case in order. After an error, the remaining steps are skipped, and the
+    /// next case gets a new laboratory.
     pub(super) fn run_case(&mut self, case: &Case) -> Vec<StepReport> {
         if self.options.fresh {
             self.site = None;
@@ -142,10 +142,10 @@ impl<'a> Worker<'a> {
         site.lab.set_pods(&cluster.lab_pods())?;
         let told = Instant::now();
         site.apply(&cluster, &policies, &expected)?;
-        // Telling a datastore takes its time, too, and is not the agent's.
+        // The time to write to the datastore is not the agent's.
         let arrived = site.await_canary(Instant::now() + self.options.deadline);
         report.latency = told.elapsed();
-        // Also after a missing canary: the rows that differ say more than the canary does.
+        // Also without the canary's answer: differing rows are more informative.
         let measured = site.measure(&expected, self.options.deadline, report);
         site.check()?;
         let measured = measured?;
@@ -204,18 +204,19 @@ impl Site {
         result
     }
 
-    /// Does something with the node of this number.
+    /// Calls `body` with the node of this number.
     fn on_node<T>(&self, number: usize, body: impl FnOnce(&NodeUnderTest<'_>) -> T) -> T {
         let namespace = self.lab.node_at(number).unwrap_or_else(|| self.lab.node());
         body(&NodeUnderTest { name: &node_name(number), namespace, folder: &self.folders[number] })
     }
 
-    /// Are all agents alive?
+    /// Checks that all agents are alive.
     fn check(&mut self) -> Result<(), AgentError> {
         self.agents.iter_mut().try_for_each(|agent| agent.check())
     }
 
-    /// Waits until no agent has a problem; what they have still at the deadline. An agent that is busy until then has one, too.
+    /// Waits until no agent reports a problem, and returns those still reported at the deadline. An
+    /// agent that is busy until then counts as a problem.
     fn await_no_problems(&mut self, patience: Duration) -> Result<Vec<String>, AgentError> {
         let deadline = Instant::now() + patience;
         loop {
@@ -231,7 +232,8 @@ impl Site {
         }
     }
 
-    /// Enforces the canary's policy alone, so that from now on an open port of the canary always means a new state.
+    /// Enforces the canary's policy alone, so that from then on an open port of the canary implies
+    /// a new state.
     fn warm_up(&mut self) -> Result<(), StepError> {
         let mut cluster = Cluster::default();
         self.canary.join(&mut cluster);
@@ -249,7 +251,7 @@ impl Site {
         if self.tracer.is_some() { self.await_flows(&expected, &timing) } else { Ok(()) }
     }
 
-    /// Waits until every agent tells flows, so that none is missed from now on.
+    /// Waits until every agent reports flows, so that none is missed afterwards.
     fn await_flows(&mut self, expected: &[(Flow, Verdict)], timing: &Timing) -> Result<(), StepError> {
         let deadline = Instant::now() + START_UP;
         let mut silent: Vec<usize> = (0..self.agents.len()).collect();
@@ -266,7 +268,8 @@ impl Site {
         Ok(())
     }
 
-    /// What agents told since the last time, with the numbers of their nodes.
+    /// Returns the flows that agents reported since the previous call, with the numbers of their
+    /// nodes.
     fn take_flows(&mut self) -> Result<Vec<(usize, ToldFlow)>, AgentError> {
         let mut flows = Vec::new();
         let mut agents = std::mem::take(&mut self.agents);
@@ -280,9 +283,10 @@ impl Site {
         result.map(|()| flows)
     }
 
-    /// Waits for the flows of all rows that were measured, and compares them. Tried again until the deadline are rows of which
-    /// something is told differently: the agent may have been about to take in the rest of the step. So are those of which
-    /// nothing is told for long and that nothing answered: their packets may never have left the pod.
+    /// Waits for the flows of all measured rows and compares them. Until the deadline, two sorts of
+    /// rows are measured again. The flow of the first differs: the agent may have been applying the
+    /// rest of the step. The flow of the second is missing for long and the packet was not
+    /// answered: it may never have left the pod.
     fn compare_flows(
         &mut self,
         expected: &[(Flow, Verdict)],
@@ -334,7 +338,8 @@ impl Site {
         row.ok_or_else(|| StepError::Untraceable(flow.clone()))
     }
 
-    /// Waits until the canary's flows come through. `false` if they do not in time, or if an agent is dead.
+    /// Waits until the canary's flows succeed. Returns `false` if they do not in time, or if an
+    /// agent is dead.
     fn await_canary(&mut self, deadline: Instant) -> Result<bool, NetnsError> {
         let timing = Timing::patient(Duration::from_millis(40));
         let mut flows = self.canary.open_flows();
@@ -350,8 +355,9 @@ impl Site {
         }
     }
 
-    /// Measures every row. Rows that differ are measured again until the deadline; if they come right, everything is
-    /// measured once more, because what was right at first may have become wrong meanwhile.
+    /// Measures every row. Rows that differ are measured again until the deadline. If they then
+    /// match, all rows are measured once more, because rows that matched at first may have changed
+    /// meanwhile.
     fn measure(
         &mut self,
         expected: &[(Flow, Verdict)],

@@ -1,4 +1,4 @@
-//! The agent at work.
+//! The running agent.
 
 use std::{
     path::Path,
@@ -14,18 +14,18 @@ use crate::{
     program::{Answer, Program, with_own_pins, without_packet_filters},
 };
 
-/// Where the agent listens in the node's namespace, in which nothing else does.
+/// Ports of the agent in the node's namespace, in which no other process listens.
 const HEALTH: u16 = 9099;
 const METRICS: u16 = 9091;
-/// How long it may take to get ready, or to put a change into the kernel.
+/// Maximum time to become ready, or to apply a change.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How often it is asked, and how long it has to answer.
+/// Interval between requests to the agent, and timeout of a request.
 const ASK: Duration = Duration::from_millis(10);
 const ANSWER: Duration = Duration::from_secs(5);
-/// How long nothing must happen before all is believed to be done.
+/// Time without changes after which the agent counts as idle.
 const QUIET: Duration = Duration::from_millis(250);
 
-/// The agent; it is stopped when dropped.
+/// The agent. It stops when dropped.
 #[derive(Debug)]
 pub(super) struct Agent<'n> {
     program: Program,
@@ -34,7 +34,7 @@ pub(super) struct Agent<'n> {
     interrupted: fn() -> bool,
 }
 
-/// The changes that the agent has put into the kernel: how many, and the seconds that this took in total.
+/// Number of changes that the agent has applied, and the total seconds that they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Enforced {
     count: f64,
@@ -42,7 +42,7 @@ pub(super) struct Enforced {
 }
 
 impl Enforced {
-    /// Reads it from the metrics.
+    /// Reads both from the metrics.
     pub(super) fn of(metrics: &Answer) -> Option<Self> {
         Some(Self {
             count: metrics.metric("tortie_event_to_kernel_seconds_count")?,
@@ -50,7 +50,7 @@ impl Enforced {
         })
     }
 
-    /// The mean time per change since `before`.
+    /// Returns the mean time per change since `before`.
     pub(super) fn mean_since(self, before: Self) -> Duration {
         let mean = (self.seconds - before.seconds) / (self.count - before.count);
         Duration::try_from_secs_f64(mean).unwrap_or_default()
@@ -58,7 +58,7 @@ impl Enforced {
 }
 
 impl<'n> Agent<'n> {
-    /// Starts it on the manifests in `folder`/manifests; its log is `folder`/agent.log.
+    /// Starts the agent with the manifests in `folder`/manifests and the log `folder`/agent.log.
     pub(super) fn start(lab: &'n Lab, folder: &Path, options: &Options) -> Result<Self, DemoError> {
         let path = std::fs::canonicalize(&options.agent);
         let path = path.map_err(DemoError::io(options.agent.display().to_string()))?;
@@ -67,7 +67,7 @@ impl<'n> Agent<'n> {
             "ebpf" => with_own_pins(&path).map_err(DemoError::io("a BPF file system"))?,
             _ => Command::new(path),
         };
-        // Parameters of this shell are meant for another agent.
+        // Parameters in this shell's environment are not for this agent.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FELIX_")) {
             command.env_remove(name);
         }
@@ -86,7 +86,8 @@ impl<'n> Agent<'n> {
             .env("FELIX_PROMETHEUSMETRICSENABLED", "true")
             .env("FELIX_PROMETHEUSMETRICSHOST", "127.0.0.1")
             .env("FELIX_PROMETHEUSMETRICSPORT", METRICS.to_string())
-            // The usual lock belongs to the host's own namespace, and not everybody may take it.
+            // The default lock file belongs to the host, and an unprivileged user may not be able
+            // to take it.
             .env("XTABLES_LOCKFILE", folder.join("xtables.lock"));
         match options.backend.as_str() {
             "ebpf" => command.env("FELIX_BPFENABLED", "true"),
@@ -98,7 +99,7 @@ impl<'n> Agent<'n> {
         Ok(Self { program, started, node: lab.node(), interrupted: options.interrupted })
     }
 
-    /// Waits until all manifests are enforced; tells how long that took from the start.
+    /// Waits until all manifests are enforced, and returns the time since the start.
     pub(super) fn await_ready(&mut self) -> Result<Duration, DemoError> {
         while self.get(HEALTH, "/readiness").is_none_or(|answer| answer.status != 200) {
             self.wait(self.started, "get ready")?;
@@ -106,7 +107,7 @@ impl<'n> Agent<'n> {
         Ok(self.started.elapsed())
     }
 
-    /// What the agent says it has put into the kernel so far, once it has had nothing to do for a while.
+    /// Waits until the agent is idle, and returns its applied changes so far.
     pub(super) fn await_quiet(&mut self) -> Result<Enforced, DemoError> {
         let start = Instant::now();
         let mut last = (Instant::now(), None);
@@ -123,7 +124,7 @@ impl<'n> Agent<'n> {
         }
     }
 
-    /// Waits until the agent has put more into the kernel than `before`, and is done with it.
+    /// Waits until the agent has applied more changes than `before` and is idle again.
     pub(super) fn await_more(&mut self, before: Enforced) -> Result<Enforced, DemoError> {
         let start = Instant::now();
         while self.enforced().is_none_or(|now| now.count <= before.count) {
@@ -140,7 +141,8 @@ impl<'n> Agent<'n> {
         Answer::get(self.node, port, path, ANSWER).ok()
     }
 
-    /// Sleeps a little, or fails if the agent is gone, time is up, or the user wants no more.
+    /// Sleeps briefly. Fails if the agent has ended, time is up, or the user has interrupted the
+    /// demo.
     fn wait(&mut self, since: Instant, aim: &'static str) -> Result<(), DemoError> {
         if (self.interrupted)() {
             return Err(DemoError::Interrupted);

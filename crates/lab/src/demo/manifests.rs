@@ -1,4 +1,4 @@
-//! What the demo takes from the manifests: the pods, which files hold policies, and the change to make.
+//! Contents of the manifests: pods, files with policies, and the edit.
 
 use std::fs;
 use std::net::IpAddr;
@@ -10,73 +10,73 @@ use tortie_resources::manifest::{self, Format, Kind, Options, Outcome, Resource}
 use super::DemoError;
 use crate::pods::{self, Place, Port, Protocol};
 
-/// The node that the demo builds.
+/// Name of the demo's node.
 pub(super) const NODE: &str = "demo-node";
 
-/// The change that is made while the agent runs: file, old text, new text.
+/// The edit while the agent runs: file, old text, new text.
 const EDIT: (&str, &str, &str) = ("policy-db.yaml", "role == 'api'", "role in {'api', 'web'}");
 
 /// A pod of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pod {
-    /// Its namespace and name.
+    /// Namespace and name.
     pub(super) place: Place,
-    /// Its addresses, IPv4 first.
+    /// Addresses, IPv4 first.
     pub(super) addresses: Vec<IpAddr>,
-    /// What it serves, each with its name.
+    /// Served ports, each with its name.
     pub(super) ports: Vec<(String, Port)>,
 }
 
 impl Pod {
-    /// The pod as a laboratory needs it.
+    /// Returns the pod for a laboratory.
     pub(super) fn in_lab(&self) -> pods::Pod {
         let ports = self.ports.iter().map(|(_, port)| *port).collect();
         pods::Pod { place: self.place.clone(), addresses: self.addresses.clone(), ports, node: 0 }
     }
 }
 
-/// As in `80/tcp`.
+/// Formats a port as in `80/tcp`.
 pub(super) fn number_and_protocol(port: Port) -> String {
     format!("{}/{}", port.number, port.protocol.to_string().to_lowercase())
 }
 
-/// A manifest.
+/// A manifest file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct File {
-    /// Its name in the directory.
+    /// Name in the directory.
     pub(super) name: String,
-    /// Its text.
+    /// Contents.
     pub(super) text: String,
 }
 
-/// A change of one manifest.
+/// An edit of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Edit {
-    /// The manifest as it will be.
+    /// The manifest after the edit.
     pub(super) file: File,
-    /// The line that goes.
+    /// The replaced line.
     pub(super) old_line: String,
-    /// The line that comes.
+    /// The new line.
     pub(super) new_line: String,
 }
 
-/// A directory of manifests, as the demo uses it.
+/// Contents of a directory of manifests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Manifests {
-    /// The pods of [`NODE`], in the order of the files.
+    /// Pods of [`NODE`], in the order of the files.
     pub(super) pods: Vec<Pod>,
-    /// The files without policies.
+    /// Files without policies.
     pub(super) cluster: Vec<File>,
-    /// The files with policies.
+    /// Files with policies.
     pub(super) policies: Vec<File>,
-    /// The change to make, if the directory has the file and the text for it.
+    /// The edit, if the directory has the file with the old text.
     pub(super) edit: Option<Edit>,
-    /// What is wrong with the manifests, a line each.
+    /// Problems of the manifests, a line each.
     pub(super) problems: Vec<String>,
 }
 
 impl Manifests {
-    /// Reads the manifests in `directory`, not in folders below it.
+    /// Reads the manifests in `directory`, but not in its subdirectories.
     pub(super) fn read(directory: &Path) -> Result<Self, DemoError> {
         let failed = DemoError::io(format!("{} (see --manifests)", directory.display()));
         let mut paths = Vec::new();
@@ -174,7 +174,7 @@ fn ports(endpoint: &WorkloadEndpoint) -> Vec<(String, Port)> {
 
 fn planned_edit(file: &File) -> Option<Edit> {
     let (name, old, new) = EDIT;
-    // A comment may quote the text; the line that counts is not one.
+    // A comment may quote the text; the edited line is not a comment.
     let old_line = file.text.lines().find(|line| line.contains(old) && !line.trim_start().starts_with('#'))?;
     if file.name != name {
         return None;

@@ -1,4 +1,4 @@
-//! Who can talk to whom, as a table.
+//! Reachability between pods, as a table.
 
 use std::fmt::Write;
 
@@ -6,18 +6,19 @@ use super::DemoError;
 use super::manifests::{Pod, number_and_protocol};
 use crate::pods::{Family, Flow, FlowOutcome, Reachability};
 
-/// What became of an attempt to talk.
+/// Outcome of an attempt to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// The right pod answered.
+    /// The right server answered.
     Answered,
-    /// Nobody answered.
+    /// No answer.
     Silent,
-    /// It was refused: by a reset, or an ICMP error.
+    /// Refused by a TCP reset or an ICMP error.
     Refused,
 }
 
-/// What became of the attempts over both families; `None` where one of the two pods has no address of the family.
+/// Outcomes of an attempt in both families; `None` if one of the two pods has no address of the
+/// family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cell {
     /// Over IPv4.
@@ -45,37 +46,37 @@ impl Cell {
 /// A served port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Column {
-    /// The pod that serves it.
+    /// The serving pod.
     pub(super) pod: String,
     /// Number and protocol.
     pub(super) port: String,
 }
 
-/// What became of the attempts from each pod to each served port.
+/// Outcomes of the attempts from each pod to each served port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Matrix {
-    /// The pods that try, each with a cell per column; `None` for its own ports.
+    /// Source pods, each with a cell per column; `None` for its own ports.
     pub(super) rows: Vec<(String, Vec<Option<Cell>>)>,
-    /// The ports that are tried.
+    /// Destination ports.
     pub(super) columns: Vec<Column>,
 }
 
-/// What the symbols mean.
+/// Meaning of the symbols.
 const LEGEND: &str = "4 answers over IPv4   6 answers over IPv6   - no answer";
 const REFUSED: &str = "   x refused";
 const CHANGED: &str = "   [ ] changed";
 
-/// Escape sequences of a terminal, or nothing.
+/// Escape sequences of a terminal, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Colors {
     /// Plain text.
     Off,
-    /// Green for what is open, red for what is not.
+    /// Green for an answer, red for none.
     On,
 }
 
 impl Colors {
-    /// `text` in bold.
+    /// Returns `text` in bold.
     pub(super) fn bold(self, text: &str) -> String {
         self.paint("1", text)
     }
@@ -89,7 +90,7 @@ impl Colors {
 }
 
 impl Matrix {
-    /// The matrix of what was measured between these pods.
+    /// Returns the matrix of a measurement between these pods.
     pub(super) fn new(pods: &[Pod], measured: &Reachability) -> Result<Self, DemoError> {
         let targets: Vec<_> = pods.iter().flat_map(|pod| pod.ports.iter().map(move |(_, port)| (pod, *port))).collect();
         let mut rows = Vec::new();
@@ -117,7 +118,7 @@ impl Matrix {
         Ok(Self { rows, columns: targets.iter().map(column).collect() })
     }
 
-    /// The table and its legend. Cells that differ from those of `before` are in brackets.
+    /// Returns the table with its legend. Cells that differ from `before` are in brackets.
     pub(super) fn render(&self, before: Option<&Self>, colors: Colors) -> String {
         let first = self.rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max("from \\ to".len());
         let widths: Vec<usize> =
@@ -155,7 +156,8 @@ impl Matrix {
         text
     }
 
-    /// The cells that differ from those of `before`, a line each: who, whom, and what now.
+    /// Returns the cells that differ from `before`, a line each: source, destination, and present
+    /// outcome.
     pub(super) fn changes(&self, before: &Self) -> Vec<String> {
         let mut changes = Vec::new();
         for (row, (name, cells)) in self.rows.iter().enumerate() {
@@ -175,7 +177,7 @@ impl Matrix {
     }
 }
 
-/// A cell as plain text, for its width, and as it is shown.
+/// Returns a cell as plain text, to measure its width, and as shown.
 fn cell_text(cell: Option<Cell>, before: Option<Cell>, colors: Colors) -> (String, String) {
     let Some(cell) = cell else { return (" self".into(), colors.paint("2", " self")) };
     let (left, right) = if before.is_some_and(|before| before != cell) { ('[', ']') } else { (' ', ' ') };

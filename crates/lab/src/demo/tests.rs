@@ -3,7 +3,7 @@ use std::path::Path;
 use super::{agent::Enforced, manifests::Manifests, *};
 use crate::{pods::Port, program::Answer};
 
-/// The manifests that the demo is made for.
+/// Returns the demo's manifests.
 pub(super) fn examples() -> Manifests {
     Manifests::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/demo"))
         .expect("the examples are readable")

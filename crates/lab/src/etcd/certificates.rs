@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 
-/// Files of an authority of its own, of a server on loopback and of a client.
+/// Certificate files of a new authority, of a server on loopback and of a client.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     /// The certificate of the authority.
@@ -22,10 +22,10 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Makes them, as PEM files in a directory.
+    /// Creates the certificates, as PEM files in a directory.
     ///
     /// # Errors
-    /// If they cannot be made or written.
+    /// If a certificate cannot be created or a file written.
     pub fn write(folder: &Path) -> io::Result<Self> {
         let place = |name: &str| folder.join(name);
         let made = Self {
@@ -40,7 +40,7 @@ impl Certificates {
         let key = KeyPair::generate().map_err(io::Error::other)?;
         let authority = CertifiedIssuer::self_signed(params, key).map_err(io::Error::other)?;
         fs::write(&made.ca, authority.pem())?;
-        // The server certificate is also shown to the server itself, by the gateway within it.
+        // The server also presents its certificate to itself, through its built-in gateway.
         let both = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         for (names, uses, certificate, key_file) in [
             (vec!["localhost".to_owned(), "127.0.0.1".to_owned()], &both[..], &made.server, &made.server_key),

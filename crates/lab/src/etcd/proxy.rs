@@ -1,4 +1,4 @@
-//! A connection that can be cut.
+//! A TCP proxy that can interrupt connections.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Passes connections on to an address, until it is told not to.
+/// Forwards connections to an address until it is cut or silenced.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -35,15 +35,16 @@ impl Proxy {
     /// Listens on loopback for connections to `target`.
     ///
     /// # Errors
-    /// If that is not possible.
+    /// If no port can be bound.
     pub fn to(target: SocketAddr) -> io::Result<Self> {
         Self::from(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?, target)
     }
 
-    /// Passes what comes in here, which may be in another network namespace, on to `target` as this thread sees it.
+    /// Forwards connections to `listener`, which may be in another network namespace, to `target`
+    /// in the namespace of this thread.
     ///
     /// # Errors
-    /// If the listener is none.
+    /// If the listener has no address.
     pub fn from(listener: TcpListener, target: SocketAddr) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared::default());
@@ -62,29 +63,29 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// Where to connect to.
+    /// Returns the listening address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends all connections, and every new one at once.
+    /// Closes all connections, and every new one immediately.
     pub fn cut(&self) {
         self.shared.cut.store(true, Ordering::SeqCst);
         self.shared.hang_up();
     }
 
-    /// Ends all connections. New ones can be made.
+    /// Closes all connections and accepts new ones.
     pub fn hang_up(&self) {
         self.shared.hang_up();
     }
 
-    /// Passes nothing on any more, without a word, over new connections neither.
+    /// Holds back all data of old and new connections without closing them.
     pub fn silence(&self) {
         self.shared.silent.store(true, Ordering::SeqCst);
     }
 
-    /// Ends [`Proxy::cut`] and [`Proxy::silence`]; what was held back arrives.
+    /// Ends [`Proxy::cut`] and [`Proxy::silence`]; data that was held back is sent.
     pub fn heal(&self) {
         self.shared.silent.store(false, Ordering::SeqCst);
         self.shared.cut.store(false, Ordering::SeqCst);
@@ -121,7 +122,7 @@ impl Drop for Proxy {
         self.shared.ended.store(true, Ordering::SeqCst);
         self.shared.silent.store(false, Ordering::SeqCst);
         self.shared.hang_up();
-        // Wakes the thread that accepts; it may be out of reach for a connection.
+        // Unblocks the accepting thread, whose listener may be in an unreachable namespace.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 }

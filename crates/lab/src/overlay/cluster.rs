@@ -1,4 +1,4 @@
-//! Nodes of a laboratory, an agent on each, and one directory that all of them read.
+//! Nodes of a laboratory, an agent on each, and a directory that all of them read.
 
 use std::{
     fs, io,
@@ -20,49 +20,49 @@ use crate::{
     program::{Program, ProgramError},
 };
 
-/// Why a cluster could not be built or changed.
+/// Error of building or changing a cluster.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OverlayError {
-    /// A namespace or a command in it.
+    /// A namespace or a command in it failed.
     #[error(transparent)]
     Namespace(#[from] NetnsError),
-    /// An agent.
+    /// An agent could not be started, or ended unexpectedly.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The directory.
+    /// The directory could not be updated.
     #[error(transparent)]
     Manifests(#[from] ManifestError),
-    /// The folder of a node.
+    /// The folder of a node could not be created.
     #[error("the folder of a node: {0}")]
     Folder(#[from] io::Error),
 }
 
-/// A node, and what the datastore says of it.
+/// A node, and its state in the datastore.
 #[derive(Debug)]
 struct Member {
     addresses: [IpAddr; 2],
     folder: PathBuf,
     agent: Option<Program>,
-    /// Whether the datastore still has it.
+    /// Whether the datastore contains the node.
     is_known: bool,
 }
 
-/// Nodes with agents. The agents end first when it is dropped.
+/// Nodes with agents. The agents end first when dropped.
 #[derive(Debug)]
 pub struct OverlayCluster {
     members: Vec<Member>,
     /// The nodes and their pods.
     pub lab: Lab,
-    /// The pods that the datastore has.
+    /// Pods in the datastore.
     pub cluster: Cluster,
-    /// What else the datastore has.
+    /// Other objects in the datastore.
     pub others: Vec<Value>,
-    /// The networks of the pools.
+    /// Networks of the pools.
     pub pools: Vec<String>,
-    /// What all pools ask for.
+    /// Encapsulation of all pools.
     pub encapsulation: Encapsulation,
-    /// Environment of agents that are started from now on.
+    /// Environment of agents started from now on.
     pub environment: Vec<(String, String)>,
     program: PathBuf,
     directory: PathBuf,
@@ -71,10 +71,10 @@ pub struct OverlayCluster {
 }
 
 impl OverlayCluster {
-    /// A node in each of these subnets, without pods and agents.
+    /// Creates a node in each of these subnets, without pods and agents.
     ///
     /// # Errors
-    /// If a namespace or a folder cannot be made.
+    /// If a namespace or a folder cannot be created.
     pub fn new(
         program: impl Into<PathBuf>,
         subnets: &[u8],
@@ -105,12 +105,12 @@ impl OverlayCluster {
         })
     }
 
-    /// Lets the agents read another directory.
+    /// Makes agents started from now on read another directory.
     pub fn read_from(&mut self, directory: &Path) {
         self.directory = directory.to_owned();
     }
 
-    /// Brings pods and datastore to what this says.
+    /// Updates the pods and the datastore to the state of this struct.
     ///
     /// # Errors
     /// If a pod or a file cannot be made.
@@ -130,16 +130,16 @@ impl OverlayCluster {
         Ok(())
     }
 
-    /// The namespace of a node, by its number from 0.
+    /// Returns the namespace of a node, by its number from 0.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no such node.
     #[must_use]
     pub fn node(&self, number: usize) -> &Namespace {
         self.lab.node_at(number).unwrap_or_else(|| panic!("no node {number}"))
     }
 
-    /// What a shell line prints on a node; why it failed, if it did.
+    /// Returns the output of a shell line on a node, or the reason of its failure.
     #[must_use]
     pub fn shell(&self, number: usize, line: &str) -> String {
         self.node(number).shell(line).unwrap_or_else(|error| error.to_string())
@@ -180,21 +180,21 @@ impl OverlayCluster {
     /// Ends a node's agent, if it runs.
     ///
     /// # Errors
-    /// If it cannot be asked to end.
+    /// If its process cannot be waited for.
     pub fn stop(&mut self, number: usize, signal: Signal) -> Result<(), OverlayError> {
         self.members[number].agent.take().map_or(Ok(()), |agent| Ok(agent.stop_by(signal).map(drop)?))
     }
 
-    /// Fails if an agent has ended by itself.
+    /// Fails if an agent has ended unexpectedly.
     ///
     /// # Errors
-    /// How it ended.
+    /// The way it ended.
     pub fn check(&mut self) -> Result<(), OverlayError> {
         let mut agents = self.members.iter_mut().filter_map(|member| member.agent.as_mut());
         Ok(agents.try_for_each(Program::check)?)
     }
 
-    /// Gives a node other addresses in its first subnet, and tells so.
+    /// Gives a node other addresses in its first subnet, and updates the datastore.
     ///
     /// # Errors
     /// If an address cannot be changed, or a file not be written.
@@ -207,17 +207,17 @@ impl OverlayCluster {
         let old = self.members[number].addresses.map(|address| line("del", address));
         self.node(number).ip(old)?;
         self.node(number).ip(new.map(|address| line("add", address)))?;
-        // The kernel forgets routes by way of an address that is gone.
+        // The kernel deletes routes whose source address is removed.
         let [v4, v6] = crate::pods::OUTSIDE_ADDRESSES;
         self.node(number).ip([format!("route replace default via {v4}"), format!("route replace default via {v6}")])?;
         self.members[number].addresses = new;
         self.tell()
     }
 
-    /// Takes a node out of the cluster, with its agent and its pods.
+    /// Removes a node from the cluster, with its agent and its pods.
     ///
     /// # Errors
-    /// If the agent cannot be asked to end, or a file not be written.
+    /// If the agent cannot be stopped, or a file cannot be written.
     pub fn remove(&mut self, number: usize) -> Result<(), OverlayError> {
         self.stop(number, Signal::TERM)?;
         self.members[number].is_known = false;
@@ -225,7 +225,7 @@ impl OverlayCluster {
         self.tell()
     }
 
-    /// What the kernels of all nodes hold, and the ends of the agents' logs.
+    /// Returns the network state of all nodes' kernels, and the ends of the agents' logs.
     #[must_use]
     pub fn describe(&self) -> String {
         let describe = |(number, member): (usize, &Member)| {

@@ -1,4 +1,4 @@
-//! What a datastore says of nodes, pools and blocks.
+//! Objects for nodes, pools and IPAM blocks.
 
 use std::{
     collections::BTreeMap,
@@ -13,18 +13,18 @@ use crate::{
     pods::node_name,
 };
 
-/// How packets between nodes are carried.
+/// Encapsulation of packets between nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encapsulation {
     /// Always in VXLAN.
     Always,
-    /// In VXLAN between subnets.
+    /// In VXLAN between subnets only.
     CrossSubnet,
     /// Never.
     Never,
 }
 
-/// The addresses of a node's tunnels in a network of their own.
+/// Returns the addresses of a node's tunnels, in a separate network.
 #[must_use]
 pub fn tunnel_addresses(number: usize) -> [IpAddr; 2] {
     let last = u16::try_from(number + 1).unwrap_or(u16::MAX);
@@ -32,7 +32,7 @@ pub fn tunnel_addresses(number: usize) -> [IpAddr; 2] {
     [v4.into(), Ipv6Addr::new(0xfd00, 0x67, 0, 0, 0, 0, 0, last).into()]
 }
 
-/// A node as Calico annotates it.
+/// Returns a node with Calico's annotations.
 #[must_use]
 pub fn node(name: &str, addresses: [IpAddr; 2], tunnels: [IpAddr; 2]) -> Value {
     json!({
@@ -51,7 +51,7 @@ pub fn node(name: &str, addresses: [IpAddr; 2], tunnels: [IpAddr; 2]) -> Value {
     })
 }
 
-/// A pool without outgoing NAT.
+/// Returns a pool without outgoing NAT.
 #[must_use]
 pub fn pool(name: &str, cidr: &str, encapsulation: Encapsulation) -> Value {
     json!({
@@ -62,7 +62,8 @@ pub fn pool(name: &str, cidr: &str, encapsulation: Encapsulation) -> Value {
     })
 }
 
-/// A block for a node, with addresses and the nodes that have them.
+/// Returns an IPAM block with affinity to a node, and its allocated addresses with the nodes that
+/// use them.
 #[must_use]
 pub fn block(cidr: IpNet, affinity: &str, allocated: &[(IpAddr, String)]) -> Value {
     let size = 1_usize << (cidr.max_prefix_len() - cidr.prefix_len());
@@ -91,7 +92,8 @@ pub fn block(cidr: IpNet, affinity: &str, allocated: &[(IpAddr, String)]) -> Val
     })
 }
 
-/// The blocks of the addresses of all pods. Each is for the node of its first pod; the others borrow.
+/// Returns the IPAM blocks for the addresses of all pods. Each has affinity to the node of its
+/// first pod; other nodes borrow.
 #[must_use]
 pub fn blocks(cluster: &Cluster) -> Vec<Value> {
     let of_pod =
@@ -99,7 +101,8 @@ pub fn blocks(cluster: &Cluster) -> Vec<Value> {
     blocks_of(cluster.pods.iter().flat_map(of_pod))
 }
 
-/// The blocks of these addresses, each of which a node has. A block is for the node of its first address.
+/// Returns the IPAM blocks for these addresses and their nodes. Each has affinity to the node of
+/// its first address.
 #[must_use]
 pub fn blocks_of(addresses: impl IntoIterator<Item = (IpAddr, String)>) -> Vec<Value> {
     let mut blocks: BTreeMap<IpNet, Vec<(IpAddr, String)>> = BTreeMap::new();
@@ -112,7 +115,7 @@ pub fn blocks_of(addresses: impl IntoIterator<Item = (IpAddr, String)>) -> Vec<V
     blocks.into_iter().map(|(cidr, allocated)| block(cidr, &allocated[0].1, &allocated)).collect()
 }
 
-/// How many addresses before this one are in the network.
+/// Returns the offset of an address in the network.
 fn ordinal(cidr: IpNet, address: IpAddr) -> usize {
     let distance = match (cidr.network(), address) {
         (IpAddr::V4(first), IpAddr::V4(address)) => u128::from(u32::from(address).wrapping_sub(first.into())),

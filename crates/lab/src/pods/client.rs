@@ -1,4 +1,4 @@
-//! The prober: one thread that tries all flows at once.
+//! The prober: a thread that tries all flows concurrently.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::netns::{Namespace, NetnsError, on_own_thread};
 
-/// One flow with its addresses resolved.
+/// A flow with resolved addresses.
 #[derive(Debug)]
 pub(super) struct Try<'a> {
     pub(super) flow: &'a Flow,
@@ -29,7 +29,7 @@ pub(super) struct Try<'a> {
     pub(super) target: SocketAddr,
 }
 
-/// Source ports are handed out in turn, so that no probe meets the connection-tracking entry of an earlier one.
+/// Source ports are used in turn, so that no probe matches the conntrack entry of an earlier one.
 static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
 const FIRST_PORT: u16 = 10_000;
 const PORTS: u16 = 50_000;
@@ -51,13 +51,13 @@ pub(super) fn probe(tries: &[Try<'_>], timing: &Timing) -> Result<Reachability, 
     Ok(measured.with_source_ports(ports.collect()))
 }
 
-/// New attempts are made this often …
+/// Interval between new attempts of [`first_reached`].
 const RETRY: Duration = Duration::from_millis(4);
-/// … each of which may be answered for this long, and looked at this often.
+/// Maximum wait for the answer of an attempt, and interval between checks for answers.
 const LIFETIME: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Tries again and again, until the first answer is there or `patience` is over.
+/// Tries repeatedly until the first answer arrives or `patience` has elapsed.
 pub(super) fn first_reached(tries: &[Try<'_>], patience: Duration) -> Result<Option<Instant>, NetnsError> {
     on_own_thread(|| {
         let begun = Instant::now();
@@ -88,12 +88,12 @@ fn failed(source: std::io::Error) -> NetnsError {
     NetnsError::Socket { what: "probing".to_owned(), source }
 }
 
-/// A socket that waits for an answer.
+/// A socket that waits for answers.
 #[derive(Debug)]
 enum Waiting {
     /// A connection; the answer is the server's name.
     Tcp { index: usize, socket: OwnedFd },
-    /// All datagrams from one address; an answer repeats the index, then names the server.
+    /// All datagrams from one address; an answer repeats the index, followed by the server's name.
     Udp { socket: UdpSocket, indices: Vec<usize> },
     /// All associations from one address.
     Sctp { socket: OwnedFd, port: u16, indices: HashMap<SocketAddr, usize> },
@@ -105,12 +105,12 @@ struct Round<'a> {
     source_ports: Vec<Option<u16>>,
     answered: usize,
     epoll: OwnedFd,
-    /// The position is the token of the socket.
+    /// Sockets by token.
     waiting: Vec<Option<Waiting>>,
 }
 
 impl<'a> Round<'a> {
-    /// Makes all sockets, each inside the namespace of its source, and starts the connections.
+    /// Creates all sockets, each inside the namespace of its source, and starts the connections.
     fn open(tries: &'a [Try<'a>]) -> Result<Self, NetnsError> {
         let mut round = Self {
             tries,
@@ -163,9 +163,9 @@ impl<'a> Round<'a> {
         for index in tcp {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-            // Closing by reset leaves nothing behind in either pod.
+            // A close by reset leaves no state in either pod.
             rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
-            // The kernel chooses some ports again while it still tracks their last connection.
+            // The kernel would reuse some ports while it still tracks their last connection.
             let port = bind_next(|port| {
                 rustix::net::bind(&socket, &SocketAddr::new(source, port))?;
                 Ok(port)
@@ -199,7 +199,8 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Sends, listens and sends again until all have answered, it has been quiet for long, or time is up.
+    /// Sends, receives and resends until all have answered, no answer has come for `quiet`, or time
+    /// is up.
     fn run(&mut self, timing: &Timing) -> std::io::Result<()> {
         let start = Instant::now();
         let deadline = start + timing.timeout;
@@ -226,7 +227,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Takes the answers that are there, or come within `wait`.
+    /// Processes the answers that are available, or arrive within `wait`.
     fn poll(&mut self, wait: Duration) -> std::io::Result<()> {
         let mut events = Vec::with_capacity(256);
         let wait = Timespec::try_from(wait).unwrap_or_default();
@@ -240,14 +241,15 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Sends every datagram that is still unanswered.
+    /// Sends all datagrams that are still unanswered.
     fn send(&self) {
         for waiting in self.waiting.iter().flatten() {
             match waiting {
                 Waiting::Tcp { .. } => {}
                 Waiting::Udp { socket, indices } => {
                     for &index in indices.iter().filter(|&&index| self.outcomes[index].is_none()) {
-                        // An error here belongs to an earlier datagram (ICMP), or shows as silence.
+                        // An error here is the ICMP error of an earlier datagram, or shows as a
+                        // missing answer.
                         let _ = socket.send_to(&(index as u64).to_be_bytes(), self.tries[index].target);
                     }
                 }
@@ -323,7 +325,7 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Binds to the next port that is free.
+/// Binds to the next free port.
 fn bind_next<T>(bind: impl Fn(u16) -> std::io::Result<T>) -> std::io::Result<T> {
     let mut last = std::io::ErrorKind::AddrInUse.into();
     for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! What can be tried in a laboratory, and what came of it.
+//! Flows of a laboratory, and their outcomes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,24 +8,24 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// A place that packets come from and go to.
+/// Source or destination of packets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
     /// A pod.
     Pod {
-        /// Its Kubernetes namespace.
+        /// Kubernetes namespace.
         namespace: String,
-        /// Its name.
+        /// Name of the pod.
         name: String,
     },
-    /// The node itself.
+    /// The first node.
     Node,
     /// The host outside the cluster.
     Outside,
 }
 
 impl Place {
-    /// The pod `namespace/name`.
+    /// Returns the pod `namespace/name`.
     #[must_use]
     pub fn pod(namespace: &str, name: &str) -> Self {
         Self::Pod { namespace: namespace.to_owned(), name: name.to_owned() }
@@ -42,7 +42,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A text that is not `namespace/name`.
+/// Text that is not `namespace/name`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not NAMESPACE/POD")]
 pub struct NotAPod(String);
@@ -60,7 +60,7 @@ impl FromStr for Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Protocol {
-    /// TCP: a connection is made and the server names itself.
+    /// TCP: a connection is opened and the server sends its name.
     Tcp,
     /// UDP: a datagram is answered.
     Udp,
@@ -78,7 +78,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// A text that names no protocol of [`Protocol`].
+/// Text that names no [`Protocol`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is none of TCP, UDP, SCTP")]
 pub struct NotAProtocol(String);
@@ -106,19 +106,19 @@ pub struct Port {
 }
 
 impl Port {
-    /// A TCP port.
+    /// Returns a TCP port.
     #[must_use]
     pub fn tcp(number: u16) -> Self {
         Self { protocol: Protocol::Tcp, number }
     }
 
-    /// A UDP port.
+    /// Returns a UDP port.
     #[must_use]
     pub fn udp(number: u16) -> Self {
         Self { protocol: Protocol::Udp, number }
     }
 
-    /// An SCTP port.
+    /// Returns an SCTP port.
     #[must_use]
     pub fn sctp(number: u16) -> Self {
         Self { protocol: Protocol::Sctp, number }
@@ -149,7 +149,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// One thing to try: may `from` reach this port of `to`?
+/// An attempt: a packet from `from` to a port of `to`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {
     /// The family of the addresses.
@@ -169,20 +169,20 @@ impl fmt::Display for Flow {
     }
 }
 
-/// What became of a flow.
+/// Outcome of a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FlowOutcome {
     /// The right server answered.
     Reached,
-    /// Nothing came back: dropped on the way there or back.
+    /// No answer: the packet or its answer was dropped.
     Silent,
-    /// An active refusal came back (TCP reset or an ICMP error); the text says which.
+    /// An active refusal (TCP reset or an ICMP error), as text.
     Refused(String),
     /// Another server answered.
     WrongServer(String),
 }
 
-/// The measured outcome of every flow that was tried.
+/// Measured outcomes of all flows that were tried.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reachability {
     outcomes: BTreeMap<Flow, FlowOutcome>,
@@ -190,19 +190,19 @@ pub struct Reachability {
 }
 
 impl Reachability {
-    /// The outcome of a flow, if it was tried.
+    /// Returns the outcome of a flow, if it was tried.
     #[must_use]
     pub fn outcome(&self, flow: &Flow) -> Option<&FlowOutcome> {
         self.outcomes.get(flow)
     }
 
-    /// Was this flow tried, and did it come through?
+    /// Reports whether this flow was tried and succeeded.
     #[must_use]
     pub fn reached(&self, flow: &Flow) -> bool {
         self.outcomes.get(flow) == Some(&FlowOutcome::Reached)
     }
 
-    /// The port that a flow was tried from last, if it was tried.
+    /// Returns the source port of the last attempt of a flow, if it was tried.
     #[must_use]
     pub fn source_port(&self, flow: &Flow) -> Option<u16> {
         self.source_ports.get(flow).copied()
@@ -213,24 +213,24 @@ impl Reachability {
         self
     }
 
-    /// All flows and outcomes, in order.
+    /// Returns all flows with their outcomes, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&Flow, &FlowOutcome)> {
         self.outcomes.iter()
     }
 
-    /// The number of flows tried.
+    /// Returns the number of flows tried.
     #[must_use]
     pub fn len(&self) -> usize {
         self.outcomes.len()
     }
 
-    /// Was nothing tried?
+    /// Reports whether no flow was tried.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.outcomes.is_empty()
     }
 
-    /// Takes over the outcomes of a later measurement.
+    /// Adds the outcomes of a later measurement, which replace earlier ones of the same flows.
     pub fn update(&mut self, later: Self) {
         self.outcomes.extend(later.outcomes);
         self.source_ports.extend(later.source_ports);
@@ -243,7 +243,7 @@ impl FromIterator<(Flow, FlowOutcome)> for Reachability {
     }
 }
 
-/// One table per family and port: a row per source, a column per destination.
+/// Writes a table per family and port: a row per source, a column per destination.
 impl fmt::Display for Reachability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sources: BTreeSet<&Place> = self.outcomes.keys().map(|flow| &flow.from).collect();

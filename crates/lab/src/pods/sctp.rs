@@ -1,4 +1,4 @@
-//! Just enough SCTP (RFC 9260) for INIT and INIT-ACK over a raw socket.
+//! The part of SCTP (RFC 9260) needed for INIT and INIT-ACK over a raw socket.
 
 /// Length of the common header and of the fixed part of INIT and INIT-ACK.
 const SHORTEST: usize = 12 + 20;
@@ -7,14 +7,14 @@ const INIT_ACK: u8 = 2;
 /// A state cookie parameter (type 7), which INIT-ACK must carry.
 const COOKIE: [u8; 8] = [0, 7, 0, 8, 0x0c, 0x00, 0xc1, 0xe5];
 
-/// What of a received packet matters here.
+/// Relevant contents of a received packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Packet {
     Init { source: u16, destination: u16, tag: u32 },
     InitAck { source: u16, destination: u16 },
 }
 
-/// Reads a packet without its IP header.
+/// Parses a packet without its IP header.
 pub(super) fn parse(packet: &[u8]) -> Option<Packet> {
     if packet.len() < SHORTEST {
         return None;
@@ -31,18 +31,18 @@ pub(super) fn parse(packet: &[u8]) -> Option<Packet> {
     }
 }
 
-/// What follows the IPv4 header, as a raw IPv4 socket hands over the header too.
+/// Removes the IPv4 header, which a raw IPv4 socket also returns.
 pub(super) fn strip_ipv4_header(packet: &[u8]) -> &[u8] {
     let length = packet.first().map_or(0, |byte| usize::from(byte & 15) * 4);
     packet.get(length..).unwrap_or_default()
 }
 
-/// A request to open an association.
+/// Returns an INIT packet.
 pub(super) fn init(source: u16, destination: u16, tag: u32) -> Vec<u8> {
     packet(source, destination, 0, INIT, tag, &[])
 }
 
-/// The answer to a request that carried `peer_tag`.
+/// Returns the INIT-ACK for an INIT with `peer_tag`.
 pub(super) fn init_ack(source: u16, destination: u16, peer_tag: u32) -> Vec<u8> {
     packet(source, destination, peer_tag, INIT_ACK, !peer_tag | 1, &COOKIE)
 }

@@ -1,4 +1,4 @@
-//! The servers of one place: a thread that answers on all its ports.
+//! The server of a place: a thread that answers on all its ports.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,7 +24,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Listens on every port of `pod` at every address it has.
+    /// Listens on every port of `pod` at every address of it.
     pub(super) fn start(namespace: &Namespace, pod: &Pod) -> Result<Self, NetnsError> {
         let failed = |source| NetnsError::Socket { what: format!("serving {}", pod.place), source };
         let sockets = namespace.run(|| open_when_free(pod))?.map_err(failed)?;
@@ -40,8 +40,8 @@ impl Server {
     }
 }
 
-/// Opens the sockets as soon as nobody has those of before: a process that another thread is just starting has them until it runs
-/// its own program.
+/// Opens the sockets once the previous ones are closed: a child process that another thread is just
+/// starting holds copies of them until it executes its program.
 fn open_when_free(pod: &Pod) -> std::io::Result<Sockets> {
     let mut tries = 100;
     loop {
@@ -66,17 +66,17 @@ impl Drop for Server {
 pub(super) fn raw_sctp(family: AddressFamily) -> std::io::Result<OwnedFd> {
     let socket =
         socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, Some(ipproto::SCTP))?;
-    // The default holds fewer packets than a big cluster sends at once.
+    // The default buffer holds fewer packets than a large cluster sends at once.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 1 << 20);
     Ok(socket)
 }
 
-/// Sends an SCTP packet to an address; a refusal shows as missing answer.
+/// Sends an SCTP packet to an address. An error shows as a missing answer.
 pub(super) fn send_sctp(socket: &OwnedFd, packet: &[u8], to: IpAddr) {
     let _ = rustix::net::sendto(socket, packet, SendFlags::empty(), &SocketAddr::new(to, 0));
 }
 
-/// Receives the next SCTP packet and where it came from; `None` when there is none left.
+/// Receives the next SCTP packet and its source; `None` when there are no more.
 pub(super) fn receive_sctp(socket: &OwnedFd, buffer: &mut [u8]) -> Option<(Option<sctp::Packet>, IpAddr)> {
     let (length, _, from) = rustix::net::recvfrom(socket, &mut *buffer, RecvFlags::empty()).ok()?;
     let from = SocketAddr::try_from(from?).ok()?.ip();
@@ -84,7 +84,7 @@ pub(super) fn receive_sctp(socket: &OwnedFd, buffer: &mut [u8]) -> Option<(Optio
     Some((sctp::parse(if from.is_ipv4() { sctp::strip_ipv4_header(packet) } else { packet }), from))
 }
 
-/// The token of the descriptor that ends the thread; no other socket gets it.
+/// Token of the descriptor that stops the thread; no other socket has it.
 const STOP: u64 = u64::MAX;
 
 #[derive(Debug)]
@@ -130,7 +130,8 @@ impl Sockets {
                     }
                 }
             }
-            // Even a pod without SCTP ports has one, or its kernel would answer the prober's packets by ICMP.
+            // Also for a pod without SCTP ports: otherwise its kernel would answer the prober's
+            // packets with ICMP errors.
             let raw = raw_sctp(if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })?;
             let token = sockets.watch_next(&raw)?;
             sockets.raw.insert(token, raw);

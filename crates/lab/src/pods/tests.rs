@@ -60,7 +60,7 @@ kernel_test! {
              iptables -w -A FORWARD -s 192.168.1.12 -d 192.168.1.10 -p tcp --dport 80 -j REJECT --reject-with tcp-reset
              ip6tables -w -A FORWARD -s fd00:10::b -d fd00:10::c -p udp --dport 80 -j DROP",
         ).unwrap();
-        // The first rule also catches answers to 192.168.1.11, so what p1 starts towards p0 fails as well.
+        // The first rule also matches answers to 192.168.1.11, so flows from p1 to p0 fail as well.
         let mut blocked: Vec<Flow> = flows
             .iter()
             .filter(|flow| flow.family == Family::V4)

@@ -11,22 +11,24 @@ use sha1::{Digest, Sha1};
 use super::{NodeSide, Place, Pod};
 use crate::netns::{Namespace, NetnsError};
 
-/// The last byte of the addresses of the host outside.
+/// Last byte of the outside host's addresses.
 const OUTSIDE: u8 = 254;
-/// The first node's addresses on its `eth0`.
+/// Addresses of the first node on its `eth0`.
 pub const NODE_ADDRESSES: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(10, 65, 0, 1)), IpAddr::V6(Ipv6Addr::new(0xfd00, 0x65, 0, 0, 0, 0, 0, 1))];
-/// The addresses of the host outside the cluster, the default gateway of the nodes of the first subnet.
+/// Addresses of the host outside the cluster, the default gateway of the nodes in the first subnet.
 pub const OUTSIDE_ADDRESSES: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(10, 65, 0, 254)), IpAddr::V6(Ipv6Addr::new(0xfd00, 0x65, 0, 0, 0, 0, 0, 0xfe))];
 
 const NODE_SIDE_MAC: &str = "ee:ee:ee:ee:ee:ee";
 const GATEWAY_V4: &str = "169.254.1.1";
-/// The link-local address that the kernel derives from [`NODE_SIDE_MAC`].
+/// Link-local address that the kernel derives from [`NODE_SIDE_MAC`].
 const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0xecee, 0xeeff, 0xfeee, 0xeeee);
 
-/// The name of the node's side of a pod's interface: `cali` and the first 11 hex digits of the SHA-1 of
-/// `NAMESPACE.POD` (`libcalico-go/lib/backend/k8s/conversion/workload_endpoint_default.go`). `None` for other places.
+/// Returns the name of the node's side of a pod's interface: `cali` and the first 11 hex digits of
+/// the SHA-1 of `NAMESPACE.POD`
+/// (`libcalico-go/lib/backend/k8s/conversion/workload_endpoint_default.go`). `None` for other
+/// places.
 ///
 /// ```
 /// use tortie_lab::pods::{Place, interface_name};
@@ -46,13 +48,13 @@ fn hex_digit(nibble: u8) -> char {
     char::from_digit(nibble.into(), 16).unwrap_or('0')
 }
 
-/// The name that the node of this number, from 0, has in its cluster.
+/// Returns the cluster name of the node of this number, from 0.
 #[must_use]
 pub fn node_name(number: usize) -> String {
     format!("node{}", number + 1)
 }
 
-/// The addresses on its `eth0` of the node of this number, from 0, when it is in this subnet.
+/// Returns the `eth0` addresses of the node of this number, from 0, in this subnet.
 #[must_use]
 pub fn node_addresses(subnet: u8, number: usize) -> [IpAddr; 2] {
     in_subnet(subnet, u8::try_from(number).unwrap_or(u8::MAX).saturating_add(1))
@@ -63,7 +65,8 @@ fn in_subnet(subnet: u8, last: u8) -> [IpAddr; 2] {
     [IpAddr::from([10, 65, subnet, last]), v6.into()]
 }
 
-/// The nodes, forwarding, and the host outside that is their default gateway and has a bridge for each subnet.
+/// Builds the nodes, with forwarding, and the outside host, which is their default gateway and has
+/// a bridge for each subnet.
 pub(super) fn build_nodes(subnets: &[u8]) -> Result<(Namespace, Vec<Namespace>, Namespace), NetnsError> {
     let outside = Namespace::new()?;
     let bridges: BTreeSet<u8> = subnets.iter().copied().collect();
@@ -79,7 +82,7 @@ pub(super) fn build_nodes(subnets: &[u8]) -> Result<(Namespace, Vec<Namespace>, 
         })
         .collect();
     await_ipv6(&outside, &expected)?;
-    // A router between subnets knows no pods: what is meant for them must reach it in tunnels.
+    // A router between subnets has no routes to pods: their packets must arrive in tunnels.
     if bridges.len() == 1 {
         let [node4, node6] = NODE_ADDRESSES;
         outside.ip([format!("route add default via {node4}"), format!("route add default via {node6}")])?;
@@ -92,7 +95,7 @@ pub(super) fn build_nodes(subnets: &[u8]) -> Result<(Namespace, Vec<Namespace>, 
     Ok((nodes.pop().ok_or_else(no_node)?, others, outside))
 }
 
-/// Makes the host outside a router with a bridge for each subnet.
+/// Configures the outside host as a router with a bridge for each subnet.
 fn build_bridges(outside: &Namespace, bridges: &BTreeSet<u8>) -> Result<(), NetnsError> {
     skip_duplicate_address_detection(outside)?;
     let setting = |name: &str, value| (name.to_owned(), value);
@@ -109,7 +112,7 @@ fn build_bridges(outside: &Namespace, bridges: &BTreeSet<u8>) -> Result<(), Netn
     Ok(())
 }
 
-/// A node that forwards packets and whose `eth0` hangs on the bridge of its subnet.
+/// Builds a node that forwards packets, with its `eth0` connected to the bridge of its subnet.
 fn build_node(outside: &Namespace, subnet: u8, number: usize) -> Result<Namespace, NetnsError> {
     let node = Namespace::new()?;
     skip_duplicate_address_detection(&node)?;
@@ -140,7 +143,7 @@ fn build_node(outside: &Namespace, subnet: u8, number: usize) -> Result<Namespac
     Ok(node)
 }
 
-/// A namespace for each pod, joined to the node.
+/// Creates a namespace for each pod, connected to the node.
 pub(super) fn connect_pods(node: &Namespace, pods: &[&Pod], side: NodeSide) -> Result<Vec<Namespace>, NetnsError> {
     let mut namespaces = Vec::with_capacity(pods.len());
     let mut links = Vec::new();
@@ -158,7 +161,7 @@ pub(super) fn connect_pods(node: &Namespace, pods: &[&Pod], side: NodeSide) -> R
             "link add {interface} address {NODE_SIDE_MAC} type veth peer name eth0 netns {}",
             namespace.path().display()
         ));
-        // The kernel would make the same link-local address by itself, but a moment later.
+        // The kernel would add the same link-local address by itself, but a moment later.
         up.push(format!("addr add {GATEWAY_V6}/64 dev {interface} nodad"));
         up.push(format!("link set {interface} up"));
         routes.extend(pod.addresses.iter().map(|address| format!("{} dev {interface}", host_route(*address))));
@@ -190,7 +193,7 @@ pub(super) fn connect_pods(node: &Namespace, pods: &[&Pod], side: NodeSide) -> R
     Ok(namespaces)
 }
 
-/// Joins a pod's namespace to the node once more.
+/// Connects a pod's namespace to the node again.
 pub(super) fn plug(node: &Namespace, pod: &Pod, namespace: &Namespace) -> Result<(), NetnsError> {
     let Some(interface) = interface_name(&pod.place) else {
         return Ok(());
@@ -228,7 +231,8 @@ fn ipv6(addresses: &[IpAddr]) -> impl Iterator<Item = Ipv6Addr> {
     })
 }
 
-/// Waits until the kernel answers for these addresses: it adds their local routes in the background.
+/// Waits until the kernel answers for these addresses: it adds their local routes in the
+/// background.
 fn await_ipv6(namespace: &Namespace, addresses: &[(Ipv6Addr, String)]) -> Result<(), NetnsError> {
     if addresses.is_empty() {
         return Ok(());
@@ -249,7 +253,8 @@ fn await_ipv6(namespace: &Namespace, addresses: &[(Ipv6Addr, String)]) -> Result
     })?
 }
 
-/// Reads `/proc/net/ipv6_route`: destination and its length in hex first, then flags and interface at the end.
+/// Parses `/proc/net/ipv6_route`: destination and its length in hex first, flags and interface
+/// last.
 fn has_local_route(routes: &str, address: Ipv6Addr, interface: &str) -> bool {
     const LOCAL: u32 = 0x8000_0000;
     let destination = format!("{:032x} 80 ", u128::from(address));
@@ -270,7 +275,8 @@ fn host_route(address: IpAddr) -> String {
     format!("route add {address}/{}", if address.is_ipv4() { 32 } else { 128 })
 }
 
-/// Otherwise an IPv6 address is unusable for a second after it was added. Holds for interfaces made later.
+/// Disables duplicate address detection, which makes an IPv6 address unusable for a second, on
+/// present and later interfaces.
 fn skip_duplicate_address_detection(namespace: &Namespace) -> Result<(), NetnsError> {
     let setting = |name: &str| (format!("ipv6/conf/{name}"), "0");
     namespace.sysctl(&[setting("default/accept_dad"), setting("default/accept_ra"), setting("all/accept_dad")])

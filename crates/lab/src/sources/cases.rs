@@ -1,4 +1,4 @@
-//! What every source is put through.
+//! Cases for every source.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ pub(super) struct Case {
     pub(super) run: fn(&mut World<'_>),
 }
 
-/// How long a datastore stays away.
+/// Time for which a datastore is unavailable.
 const AWAY: Duration = Duration::from_millis(400);
-/// How many objects a large listing has.
+/// Number of objects in a large listing.
 const MANY: u16 = 3000;
 
 macro_rules! cases {
@@ -88,7 +88,7 @@ fn changes_are_followed(world: &mut World<'_>) {
     world.converged();
 }
 
-/// Edits that look random and are the same each time.
+/// Returns pseudo-random edits, equal in each run.
 fn edits(world: &World<'_>, seed: &mut u64, count: usize) -> Vec<super::Edit> {
     let mut exists = std::collections::HashMap::new();
     let mut edits = Vec::new();
@@ -115,7 +115,7 @@ fn many_changes_at_once_end_as_the_last_one_says(world: &mut World<'_>) {
     world.start();
     for _ in 0..8 {
         world.edit(edits(world, &mut seed, 60));
-        // What comes and goes within a batch may well be seen to vanish.
+        // An object that is deleted and created within a batch may be reported as deleted.
         let consumer = world.consumer();
         consumer.take(Duration::from_millis(5));
     }
@@ -162,7 +162,7 @@ fn everything_is_told_again_when_asked(world: &mut World<'_>) {
     world.edit([policy("base", 2), delete(Kind::Tier, "platform")]);
     world.consumer().restart();
     world.in_sync(1);
-    // Also before the answer to the last question is complete.
+    // Also before the previous resync is complete.
     world.consumer().restart();
     world.consumer().take(Duration::from_secs(1));
     world.consumer().restart();
@@ -184,7 +184,7 @@ fn a_bad_object_spares_the_others(world: &mut World<'_>) {
     world.edit([set("a", 1), bad_set("b"), bad_policy("p"), set("c", 1), policy("q", 1)]);
     world.start();
     world.in_sync(1);
-    // What was good keeps its last good version.
+    // A valid object keeps its last valid version.
     world.edit([set("d", 1), bad_set("a"), bad_policy("q"), set("e", 1)]);
     world.converged();
     world.consumer().restart();
@@ -269,7 +269,7 @@ fn a_killed_datastore_deletes_nothing(world: &mut World<'_>) {
     world.datastore.start();
     world.edit([policy("base", 2), delete(Kind::Tier, "platform")]);
     world.converged();
-    // Nobody waits for it to say good-bye.
+    // The source must not wait for an answer when it ends.
     world.datastore.stop();
     world.end();
     world.datastore.start();
@@ -306,7 +306,7 @@ fn everything_is_told_again_when_the_datastore_is_back(world: &mut World<'_>) {
     world.datastore.stop();
     world.consumer().listen(AWAY / 2);
     world.consumer().restart();
-    // The source may tell what it knows, or wait.
+    // The source may send its known state, or wait.
     world.consumer().listen(AWAY);
     world.datastore.start();
     world.edit([set("later", 1)]);

@@ -1,4 +1,4 @@
-//! Who listens to a source, and does not let it break the contract.
+//! A consumer of a source that asserts the source's contract.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread::{self, JoinHandle};
@@ -7,26 +7,26 @@ use std::time::{Duration, Instant};
 use tortie_datastore::{Closed, Event, InputProblem, Source, Watching, channel};
 use tortie_model::{Key, SyncStatus, Update};
 
-/// How long anything may take.
+/// Maximum time of any step.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 
 pub(super) type State = BTreeMap<Key, Update>;
 
-/// Listens to a source that runs.
+/// The consumer of a running source.
 #[derive(Debug)]
 pub(super) struct Consumer {
     watching: Watching,
     source: JoinHandle<Closed>,
-    /// What the source has told so far.
+    /// State that the source has sent so far.
     pub(super) known: State,
-    /// The keys deleted since [`Consumer::forget_deletions`].
+    /// Keys deleted since [`Consumer::forget_deletions`].
     pub(super) deleted: BTreeSet<Key>,
-    /// Whether what is deleted may be there again.
+    /// Whether existing objects may be deleted and created again.
     pub(super) known_may_vanish: bool,
     pub(super) problems: Vec<InputProblem>,
     pub(super) unavailable: Option<String>,
     status: Option<SyncStatus>,
-    /// How many times everything was told.
+    /// Number of completed resyncs.
     pub(super) in_sync: usize,
 }
 
@@ -47,10 +47,10 @@ impl Consumer {
         }
     }
 
-    /// Takes what comes within this time; says whether anything did.
+    /// Processes the next event within this time, and returns whether there was one.
     pub(super) fn take(&mut self, within: Duration) -> bool {
         let Some(event) = self.watching.events.recv_timeout(within) else {
-            assert!(!self.source.is_finished(), "the source has ended although somebody listens");
+            assert!(!self.source.is_finished(), "the source has ended despite a consumer");
             return false;
         };
         match event {
@@ -104,12 +104,12 @@ impl Consumer {
         self.deleted.clear();
     }
 
-    /// Takes what comes until this holds.
+    /// Processes events until the condition holds.
     pub(super) fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
         self.until_or(|_| what.to_owned(), done);
     }
 
-    /// The same; what is waited for is told by what there is.
+    /// As [`Consumer::until`], with the description computed from the present state.
     pub(super) fn until_or(&mut self, what: impl Fn(&Self) -> String, done: impl Fn(&Self) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !done(self) {
@@ -119,7 +119,7 @@ impl Consumer {
         }
     }
 
-    /// Takes what comes for this long.
+    /// Processes events for this time.
     pub(super) fn listen(&mut self, time: Duration) {
         let end = Instant::now() + time;
         loop {
@@ -131,7 +131,7 @@ impl Consumer {
         }
     }
 
-    /// Restarts. Whatever the source told before means nothing any more.
+    /// Requests a resync and discards the state sent before.
     pub(super) fn restart(&mut self) {
         self.watching.resend.ask();
         self.known.clear();
@@ -141,13 +141,13 @@ impl Consumer {
         self.in_sync = 0;
     }
 
-    /// Listens no more; the source must notice.
+    /// Closes the channel; the source must end.
     pub(super) fn end(self) {
         let Self { watching, source, .. } = self;
         drop(watching);
         let end = Instant::now() + PATIENCE;
         while !source.is_finished() {
-            assert!(Instant::now() < end, "the source goes on although nobody listens");
+            assert!(Instant::now() < end, "the source runs without a consumer");
             thread::sleep(Duration::from_millis(5));
         }
         let Closed = source.join().expect("the source does not panic");

@@ -1,4 +1,4 @@
-//! A directory of manifests under test.
+//! A directory of manifests for the suite.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,8 @@ use tortie_resources::manifest::ObjectId;
 
 use super::Edit;
 
-/// A directory of manifests that the edits of the suite go into, a file for each object, in place at once.
+/// A directory of manifests to which the suite's edits are applied, a file for each object, each
+/// replaced atomically.
 #[derive(Debug)]
 pub struct Folder {
     parent: TempDir,
@@ -18,23 +19,23 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// An empty one.
+    /// Creates an empty directory.
     ///
     /// # Errors
-    /// If there is no place for it.
+    /// If the directory cannot be created.
     pub fn new() -> io::Result<Self> {
         let folder = Self { parent: TempDir::new()?, names: BTreeMap::new() };
         fs::create_dir(folder.path())?;
         Ok(folder)
     }
 
-    /// Where the manifests are.
+    /// Returns the path of the manifests.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.parent.path().join("manifests")
     }
 
-    /// Makes the edits, one after the other.
+    /// Applies the edits in order.
     ///
     /// # Errors
     /// If a file cannot be written or removed.
@@ -56,18 +57,18 @@ impl Folder {
         Ok(())
     }
 
-    /// Takes the directory away.
+    /// Moves the directory away.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If it does not exist.
     pub fn hide(&self) -> io::Result<()> {
         fs::rename(self.path(), self.parent.path().join("away"))
     }
 
-    /// Brings it back.
+    /// Moves it back.
     ///
     /// # Errors
-    /// If it is not away.
+    /// If it has not been moved away.
     pub fn show(&self) -> io::Result<()> {
         fs::rename(self.parent.path().join("away"), self.path())
     }

@@ -1,4 +1,4 @@
-//! The objects that the suite writes. All sources have these kinds.
+//! Objects that the suite writes. All sources support these kinds.
 
 use serde_json::{Value, json};
 use tortie_resources::manifest::{Kind, ObjectId};
@@ -25,24 +25,24 @@ pub(super) fn delete(kind: Kind, name: &str) -> Edit {
     Edit::Delete(id(kind, name))
 }
 
-/// A global network set of one network, which shows the version.
+/// Returns a global network set with one network, derived from the version.
 pub(super) fn set(name: &str, version: u16) -> Edit {
     let [high, low] = version.to_be_bytes();
     put(Kind::GlobalNetworkSet, name, &json!({"nets": [format!("10.1.{high}.{low}/32")]}))
 }
 
-/// The same, not valid.
+/// Returns an invalid global network set.
 pub(super) fn bad_set(name: &str) -> Edit {
     put(Kind::GlobalNetworkSet, name, &json!({"nets": ["300.0.0.0/8"]}))
 }
 
-/// A network set of a namespace.
+/// Returns a network set of a namespace.
 pub(super) fn namespaced_set(name: &str, version: u16) -> Edit {
     let [high, low] = version.to_be_bytes();
     put(Kind::NetworkSet, name, &json!({"nets": [format!("10.2.{high}.{low}/32")]}))
 }
 
-/// A policy whose order shows the version.
+/// Returns a policy with the version as its order.
 pub(super) fn policy(name: &str, version: u16) -> Edit {
     let rule = json!({"action": "Allow", "protocol": "TCP", "destination": {"ports": [80]}});
     put(
@@ -52,27 +52,26 @@ pub(super) fn policy(name: &str, version: u16) -> Edit {
     )
 }
 
-/// The same, not valid, so that what it selects is denied.
+/// Returns an invalid policy, so that the selected endpoints fail closed.
 pub(super) fn bad_policy(name: &str) -> Edit {
     put(Kind::GlobalNetworkPolicy, name, &json!({"selector": "has(a)", "ingress": [{"action": "Perhaps"}]}))
 }
 
-/// A policy of a namespace.
+/// Returns a policy of a namespace.
 pub(super) fn namespaced_policy(name: &str, version: u16) -> Edit {
     put(Kind::NetworkPolicy, name, &json!({"selector": "has(a)", "order": version, "types": ["Ingress"]}))
 }
 
-/// A tier.
 pub(super) fn tier(name: &str, version: u16) -> Edit {
     put(Kind::Tier, name, &json!({"order": version}))
 }
 
-/// A pool; those of the same number stand for the same.
+/// Returns a pool. Pools of the same number have the same network.
 pub(super) fn pool(name: &str, number: u8, nat: bool) -> Edit {
     put(Kind::IpPool, name, &json!({"cidr": format!("10.{number}.0.0/16"), "natOutgoing": nat}))
 }
 
-/// An object of any kind, by number.
+/// Returns an object of a kind chosen by number.
 pub(super) fn any(number: usize, version: u16) -> Edit {
     let name = format!("o{}", number / 6);
     match number % 6 {
@@ -81,7 +80,7 @@ pub(super) fn any(number: usize, version: u16) -> Edit {
         2 => policy(&name, version),
         3 => namespaced_policy(&name, version),
         4 => tier(&name, version),
-        // Some contend for the same network.
+        // Some pools share a network.
         _ => pool(&name, u8::try_from(100 + number / 6 % 4).unwrap_or_default(), version.is_multiple_of(2)),
     }
 }

@@ -23,11 +23,11 @@ impl SourceUnderTest for Folder {
     }
 
     fn stop(&mut self) {
-        self.hide().expect("it is there");
+        self.hide().expect("the directory exists");
     }
 
     fn start(&mut self) {
-        self.show().expect("it is away");
+        self.show().expect("the directory was moved away");
     }
 }
 

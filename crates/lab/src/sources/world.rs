@@ -1,4 +1,4 @@
-//! A datastore, what should be in it, and who listens.
+//! A datastore, its expected contents, and a consumer.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use tortie_resources::manifest::{ObjectId, Options, UnknownFields, read_object};
 use super::consumer::{Consumer, State};
 use super::{Edit, SourceUnderTest};
 
-/// How long it is listened for what should not come.
+/// Time in which no further event may arrive.
 pub(super) const QUIET: Duration = Duration::from_millis(100);
 
 pub(super) struct World<'s> {
     pub(super) datastore: &'s mut dyn SourceUnderTest,
-    /// What follows from all edits, as they were made.
+    /// Model of the state after all edits.
     model: Objects,
-    /// What exists, as it is written.
+    /// Existing objects, as written.
     written: Vec<(ObjectId, Edit)>,
     labels: Interner,
     consumer: Option<Consumer>,
@@ -27,7 +27,7 @@ impl<'s> World<'s> {
         Self { datastore, model: Objects::new(), written: Vec::new(), labels: Interner::new(), consumer: None }
     }
 
-    /// Changes the datastore.
+    /// Applies edits to the datastore and the model.
     pub(super) fn edit(&mut self, edits: impl IntoIterator<Item = Edit>) {
         let edits: Vec<Edit> = edits.into_iter().collect();
         for edit in &edits {
@@ -45,10 +45,10 @@ impl<'s> World<'s> {
         self.written.iter().any(|(written, _)| written == id)
     }
 
-    /// Lets a source that knows nothing begin to read; another that runs ends.
+    /// Starts a new source; a running one ends first.
     pub(super) fn start(&mut self) {
         self.end();
-        // It cannot know what was good before.
+        // A new source has no earlier valid versions.
         self.model = Objects::new();
         for (_, edit) in &self.written {
             apply(edit, &mut self.model, &mut self.labels);
@@ -60,14 +60,14 @@ impl<'s> World<'s> {
         self.consumer.as_mut().expect("a case starts a source before it listens")
     }
 
-    /// Waits until the source has told everything, `times` since it was started or last asked.
+    /// Waits until the source has completed `times` resyncs since its start.
     pub(super) fn in_sync(&mut self, times: usize) {
-        self.consumer().until("everything is told", |consumer| consumer.in_sync >= times);
+        self.consumer().until("the resync is complete", |consumer| consumer.in_sync >= times);
         self.converged();
     }
 
-    /// Waits until the source has told what follows from the edits, and sees to it that it then stays so. Nothing that is
-    /// there before and after may vanish in between.
+    /// Waits until the source has sent the state that follows from the edits, and checks that it
+    /// stays so. No object that exists before and after may be deleted in between.
     pub(super) fn converged(&mut self) {
         let wanted = self.wanted();
         let Some(consumer) = &mut self.consumer else { panic!("a case starts a source before it listens") };
@@ -81,11 +81,11 @@ impl<'s> World<'s> {
             let known = ours(&consumer.known);
             let missing: Vec<_> = wanted.iter().filter(|(key, value)| known.get(key) != Some(value)).collect();
             let extra: Vec<_> = known.iter().filter(|(key, value)| wanted.get(key) != Some(value)).collect();
-            format!("what should be there: {missing:#?}\nwhat is there instead: {extra:#?}\n{consumer:?}")
+            format!("missing: {missing:#?}\nunexpected: {extra:#?}\n{consumer:?}")
         };
         consumer.until_or(difference, |consumer| consumer.in_sync > 0 && ours(&consumer.known) == wanted);
         consumer.listen(QUIET);
-        assert_eq!(ours(&consumer.known), wanted, "what was there already did not stay");
+        assert_eq!(ours(&consumer.known), wanted, "the state did not stay");
         let kept = !consumer.known_may_vanish;
         let vanished =
             consumer.deleted.iter().filter(|_| kept).find(|key| before.contains_key(key) && wanted.contains_key(key));
@@ -105,15 +105,16 @@ impl<'s> World<'s> {
         all.filter(|(key, _)| !self.datastore.is_background(key)).collect()
     }
 
-    /// Listens for a while in which nothing may be deleted, least of all because the datastore is away.
+    /// Checks that nothing is deleted for a while, in particular not because the datastore is
+    /// unavailable.
     pub(super) fn nothing_is_deleted(&mut self, time: Duration) {
         let consumer = self.consumer();
         consumer.forget_deletions();
         consumer.listen(time);
-        assert!(consumer.deleted.is_empty(), "deleted although it is there: {:?}", consumer.deleted);
+        assert!(consumer.deleted.is_empty(), "deleted although it exists: {:?}", consumer.deleted);
     }
 
-    /// Ends the source that runs.
+    /// Ends the running source.
     pub(super) fn end(&mut self) {
         if let Some(consumer) = self.consumer.take() {
             consumer.end();
@@ -126,7 +127,7 @@ fn apply(edit: &Edit, model: &mut Objects, labels: &mut Interner) {
     match edit {
         Edit::Put(id, object) => {
             let resource = read_object(&object.to_string(), id.kind, &options, labels);
-            model.set(id, resource.expect("what is written is JSON"));
+            model.set(id, resource.expect("the edits are JSON"));
         }
         Edit::Delete(id) => model.remove(id),
     }

@@ -1,4 +1,4 @@
-//! What is in the maps of a node: endpoints with policies, and the interfaces that they are at.
+//! Contents of a node's maps: endpoints with policies, and their interfaces.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -39,7 +39,7 @@ pub(crate) fn allow_all() -> Rule {
     Rule::new(RuleAction::Allow)
 }
 
-/// The layers of a host endpoint, of which those that are `None` have no policy.
+/// Layers of a host endpoint; `None` for a layer without policy.
 #[derive(Clone, Default)]
 pub(crate) struct Host {
     pub(crate) normal: Option<Rulings>,
@@ -48,12 +48,12 @@ pub(crate) struct Host {
     pub(crate) pre_dnat: Option<Rulings>,
 }
 
-/// A node as it is to be.
+/// Desired state of a node.
 #[derive(Clone, Default)]
 pub(crate) struct Content {
-    /// Pods, each with a policy. Those of the laboratory that are not here are nobody's.
+    /// Pods, each with a policy. Other pods of the laboratory have no endpoint.
     pub(crate) pods: Vec<(Place, Rulings)>,
-    /// Host endpoints by interface; `*` stands for all.
+    /// Host endpoints by interface; `*` for all interfaces.
     pub(crate) hosts: BTreeMap<&'static str, Host>,
 }
 
@@ -65,13 +65,13 @@ fn workload_id(place: &Place) -> WorkloadEndpointId {
     WorkloadEndpointId { orchestrator: "k8s".into(), workload: place.to_string().into(), endpoint: "eth0".into() }
 }
 
-/// The index of an interface of the node.
+/// Returns the index of a node's interface.
 fn index(lab: &Lab, interface: &str) -> u32 {
     let text = lab.node().shell(&format!("ip -o link show dev {interface}")).unwrap();
     text.split(':').next().unwrap().trim().parse().unwrap()
 }
 
-/// What the pods and hosts of some content have in common while it is written.
+/// State shared by the pods and hosts while their records are written.
 struct Writer<'a> {
     lab: &'a Lab,
     generation: &'a Generation,
@@ -80,7 +80,7 @@ struct Writer<'a> {
 }
 
 impl Content {
-    /// A policy of its own for somebody.
+    /// Adds a separate policy for an endpoint.
     fn add(classes: &mut Classes, name: &str, rulings: Option<&Rulings>) -> TierList {
         let Some(Rulings { ingress, egress }) = rulings else { return [].into() };
         let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name);
@@ -130,13 +130,13 @@ impl Content {
         classes
     }
 
-    /// Writes all of it, and gives the tables.
+    /// Writes everything and returns the tables.
     pub(crate) fn write(&self, lab: &Lab, generation: &Generation) -> Tables {
         let mut classes = self.classes(lab);
         let compiled = classes.flush();
         let mut tables = Tables::new(&compiled);
         let mut writer = Writer { lab, generation, endpoints: 0, interfaces: Vec::new() };
-        // 0 is no endpoint.
+        // 0 means no endpoint.
         writer.add(EndpointRecord::default());
         for (place, _) in &self.pods {
             writer.pod(place, &compiled, &mut tables);
@@ -182,7 +182,7 @@ impl Writer<'_> {
         number
     }
 
-    /// Writes a group into a slot of its own.
+    /// Writes a group to a separate slot.
     fn group(&self, slot: u32, id: Option<tortie_classes::GroupId>, tables: &Tables) -> u32 {
         let roots = id.and_then(|id| tables.group(id)).unwrap_or(tortie_ebpf::GroupRoots::CLOSED);
         self.generation.write(MapKind::Groups, slot, &roots.to_bytes());
@@ -216,7 +216,7 @@ impl Writer<'_> {
         let base = 8 * self.endpoints;
         let name = HostEndpointName::new(interface);
         let layers = [
-            // Without policy and profiles it denies.
+            // Without policy and profiles, this layer denies.
             (Layer::Normal, true),
             (Layer::Forward, host.forward.is_some()),
             (Layer::Untracked, host.untracked.is_some()),

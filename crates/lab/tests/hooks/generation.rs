@@ -7,11 +7,11 @@ use tortie_ebpf::{Btf, DecisionId, MapSizes};
 use tortie_lab::pods::Lab;
 use tortie_model::Family;
 
-/// How many values maps have.
+/// Number of values per map.
 const VALUES: u32 = 2048;
 const SIZES: MapSizes = MapSizes { blocks: VALUES, groups: VALUES, endpoints: VALUES, counters: VALUES, exact: VALUES };
 
-/// Everything that judges the packets of a node, as long as it is there.
+/// The programs that filter a node's packets, with their maps and links.
 pub(crate) struct Generation {
     arrays: Vec<(MapKind, ArrayMap)>,
     counters: PerCpuArrayMap,
@@ -27,7 +27,7 @@ fn kernel() -> KernelLayout {
     KernelLayout::read(Attachment::Link, &btf).unwrap()
 }
 
-/// Where a program belongs, by which of its two priorities.
+/// Returns hook, family and priority of a program; `turn` chooses one of the hook's two priorities.
 pub(crate) fn position((hook, family): (Hook, Family), turn: usize) -> NetfilterPosition {
     let family = match family {
         Family::V4 => 2,
@@ -37,7 +37,7 @@ pub(crate) fn position((hook, family): (Hook, Family), turn: usize) -> Netfilter
 }
 
 impl Generation {
-    /// Loaded, and attached nowhere.
+    /// Loads the programs without attaching them.
     pub(crate) fn load(settings: &HookSettings) -> Self {
         let size = |kind: MapKind| u32::try_from(kind.value_size()).unwrap();
         let kinds = MapKind::ALL.into_iter().filter(|kind| !kind.is_per_cpu() && !kind.is_ring());
@@ -69,7 +69,7 @@ impl Generation {
         Self { arrays, counters, programs, links: Vec::new() }
     }
 
-    /// Attached to the node, by the first or the second priority.
+    /// Attaches the programs to the node with the first or the second priority.
     pub(crate) fn attach(&mut self, lab: &Lab, turn: usize) -> std::io::Result<()> {
         let attached = lab.node().run(|| {
             let links = self.programs.iter().map(|(at, program)| NetfilterLink::attach(program, position(*at, turn)));
@@ -89,7 +89,7 @@ impl Generation {
     }
 }
 
-/// Keeps connection tracking on, which nothing else asks for in a bare namespace.
+/// Keeps conntrack enabled, which nothing else does in a new namespace.
 pub(crate) fn track(lab: &Lab) {
     lab.node()
         .shell(

@@ -1,4 +1,4 @@
-//! Packets of the host's own interfaces.
+//! Packets of the host's interfaces.
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -30,7 +30,7 @@ fn failsafes() -> HookSettings {
     HookSettings { policy, ..HookSettings::default() }
 }
 
-/// Neighbours find each other by messages that are not tracked, so that policy decides about them.
+/// Allows neighbour discovery, whose messages are not tracked and therefore subject to policy.
 fn neighbours() -> Rule {
     Rule { protocol: Some(Protocol::ICMPV6), ..Rule::new(RuleAction::Allow) }
 }
@@ -43,7 +43,7 @@ fn judged(lab: &Lab, interface: &'static str, host: Host, settings: &HookSetting
     generation
 }
 
-/// Pods that may do anything, so that the host alone decides.
+/// Allows all traffic of pods, so that host policy alone decides.
 fn everything_of_pods() -> Content {
     let mut content = content();
     for (_, rulings) in &mut content.pods {
@@ -74,7 +74,7 @@ kernel_test! {
                 (&node, &outside, Port::tcp(80), true),
                 (&node, &outside, Port::udp(53), true),
                 (&node, &outside, Port::tcp(22), false),
-                // What passes through is not its business.
+                // Forwarded packets are not subject to this layer.
                 (&outside, &a, Port::tcp(80), true),
                 (&a, &outside, Port::tcp(22), true),
                 (&node, &a, Port::tcp(81), true),
@@ -110,7 +110,7 @@ kernel_test! {
                 (&outside, &a, Port::tcp(81), false),
                 (&a, &outside, Port::tcp(80), true),
                 (&a, &outside, Port::tcp(22), false),
-                // The endpoint of all interfaces is that of workloads' interfaces for this.
+                // The endpoint of all interfaces includes workload interfaces in this layer.
                 (&a, &b, Port::tcp(81), within),
                 (&a, &b, Port::tcp(80), true),
                 (&node, &outside, Port::tcp(22), true),
@@ -147,12 +147,12 @@ END"
             let normal = Rulings { ingress: vec![neighbours(), allow(Protocol::TCP, &[80])], egress: vec![neighbours()] };
             let host = Host { normal: Some(normal), pre_dnat: Some(pre_dnat), ..Host::default() };
             let _generation = judged(&lab, interface, host, &failsafes());
-            // The servers name their place, whatever port they were asked at.
+            // The servers answer with the name of their place, independent of the port.
             check(&lab, &[
                 (&outside, &node, Port::tcp(80), true),
                 (&outside, &node, Port::tcp(8080), false),
                 (&outside, &node, Port::tcp(8081), true),
-                // Undecided before translation, and denied behind it.
+                // Not decided before DNAT, and denied after it.
                 (&outside, &node, Port::tcp(8082), false),
                 (&outside, &node, Port::tcp(81), false),
                 (&outside, &node, Port::tcp(82), false),
@@ -188,7 +188,7 @@ END"
                 (&node, &outside, Port::udp(53), true),
             ]);
         }
-        // The endpoint of all interfaces has no part in it.
+        // The endpoint of all interfaces has no effect in this layer.
         let _generation = judged(&lab, "*", host, &failsafes());
         check(&lab, &[
             (&outside, &node, Port::udp(90), false),
@@ -200,7 +200,7 @@ END"
     fn packets_of_the_host_that_are_translated_are_judged_where_they_leave() {
         let mut lab = lab();
         serve(&mut lab);
-        // Routes lead to services by the interface that the host endpoint is at, until their destination is translated.
+        // Before DNAT, the route to a service leads to the interface of the host endpoint.
         lab.node()
             .shell(
                 "nft -f - <<END

@@ -1,4 +1,4 @@
-//! Programs stay as long as their links or pins do.
+//! Lifetime of programs: until their links and pins are gone.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,10 +13,11 @@ use crate::check;
 use crate::generation::{Generation, position};
 use crate::workloads::{content, lab, place};
 
-/// A BPF file system that nobody else sees, and that goes with what is pinned in it.
+/// Mounts a BPF file system that is visible to this thread only, and disappears with its pinned
+/// objects.
 fn file_system() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    #[allow(deprecated, reason = "the replacement is unsafe because of CLONE_FILES, which is not asked for here")]
+    #[allow(deprecated, reason = "the replacement is unsafe because of CLONE_FILES, which is not used here")]
     rustix::thread::unshare(UnshareFlags::NEWNS).unwrap();
     let mount = format!("mount --make-rprivate / && mount -t bpf bpf {}", folder.path().display());
     let mounted = Command::new("sh").args(["-euc", &mount]).output().unwrap();
@@ -29,7 +30,7 @@ fn unmount(folder: &tempfile::TempDir) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// Runs on a thread of its own, whose mounts nobody else has.
+/// Runs `body` on a separate thread with a private mount namespace.
 fn with_file_system(body: impl FnOnce(&tempfile::TempDir) + Send) {
     std::thread::scope(|scope| {
         let done = scope.spawn(|| {
@@ -68,7 +69,7 @@ kernel_test! {
                 let info = link.info().unwrap();
                 assert_eq!((info.program, info.at), (ids[number], places[number]));
             }
-            // Who only closes them leaves them there.
+            // Closing the descriptors leaves the pinned links.
             drop(links);
             check(&lab, &judged);
             for number in 0..8 {
@@ -107,7 +108,7 @@ kernel_test! {
         let taken = new.attach(&lab, 0).unwrap_err();
         assert_eq!(taken.kind(), std::io::ErrorKind::ResourceBusy, "{taken}");
         new.attach(&lab, 1).unwrap();
-        // Both must accept.
+        // A packet needs the acceptance of both.
         check(&lab, &[(&a, &b, Port::tcp(80), false), (&a, &b, Port::sctp(80), true), (&a, &b, Port::tcp(81), false)]);
         drop(new);
         check(&lab, &[(&a, &b, Port::tcp(80), true)]);
@@ -142,7 +143,7 @@ kernel_test! {
             assert_eq!(infos.0.entries, 3);
             assert_eq!(infos.1.value_size, 16);
 
-            // What is something else is not taken for it.
+            // Opening a pin as another type of object fails.
             assert!(ArrayMap::open(&path("counters")).is_err());
             assert!(PerCpuArrayMap::open(&path("map")).is_err());
             assert!(ArrayMap::open(&path("program")).is_err());

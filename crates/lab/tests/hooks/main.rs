@@ -1,6 +1,6 @@
-//! The eBPF programs of netfilter hooks judge real packets of a laboratory.
-#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
-#![allow(clippy::disallowed_methods, reason = "the tests play those who send packets, and read the kernel's own types")]
+//! eBPF programs at netfilter hooks filter real packets of a laboratory.
+#![allow(clippy::unwrap_used, reason = "an impossible state fails the test")]
+#![allow(clippy::disallowed_methods, reason = "the tests send packets, and read the kernel's types")]
 
 mod content;
 mod generation;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tortie_lab::pods::{Family, Flow, FlowOutcome, Lab, Place, Port, Timing};
 
-/// Tries flows of both families, of which those are said to get through that are `true`.
+/// Tries flows in both families; exactly those with `true` must succeed.
 fn check(lab: &Lab, expected: &[(&Place, &Place, Port, bool)]) {
     check_of(&[Family::V4, Family::V6], lab, expected);
 }
@@ -25,7 +25,7 @@ fn check_of(families: &[Family], lab: &Lab, expected: &[(&Place, &Place, Port, b
     }
     let tried: Vec<Flow> = all.iter().map(|(flow, _)| flow.clone()).collect();
     let first = lab.probe(&tried, &Timing::default()).unwrap();
-    // On a busy machine an answer may take longer.
+    // An answer may take longer on a busy machine.
     let late = all.iter().filter(|(flow, open)| *open && !first.reached(flow)).map(|(flow, _)| flow.clone());
     let late: Vec<Flow> = late.collect();
     let second = lab.probe(&late, &Timing::patient(Duration::from_secs(5))).unwrap();

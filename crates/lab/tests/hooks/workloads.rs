@@ -17,7 +17,7 @@ use crate::content::{Content, Rulings, allow, allow_all, rule};
 use crate::generation::{Generation, track};
 use crate::{check, check_of};
 
-/// For what must come, and for what must not.
+/// Timeouts for expected and for unexpected packets.
 const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -31,7 +31,7 @@ pub(crate) fn place(name: &str) -> Place {
     Place::pod("x", name)
 }
 
-/// Two pods with policy, and one that nobody knows, on a node that serves as well.
+/// Creates two pods with policy, and one without endpoint, on a node that is a server too.
 pub(crate) fn lab() -> Lab {
     let mut lab = Lab::new(&[pod("a", 10), pod("b", 11), pod("stray", 12)], &LabOptions::default()).unwrap();
     lab.serve(&Place::Node, &[Port::tcp(22), Port::tcp(80), Port::udp(80)]).unwrap();
@@ -40,7 +40,7 @@ pub(crate) fn lab() -> Lab {
     lab
 }
 
-/// `a` may do anything but UDP, and `b` is to be reached at port 80 by TCP and SCTP.
+/// `a` may send all traffic except UDP; `b` is reachable at port 80 by TCP and SCTP.
 pub(crate) fn content() -> Content {
     let a = Rulings { ingress: vec![], egress: vec![rule(RuleAction::Deny, Protocol::UDP, &[]), allow_all()] };
     let b = Rulings {
@@ -50,7 +50,7 @@ pub(crate) fn content() -> Content {
     Content { pods: vec![(place("a"), a), (place("b"), b)], ..Content::default() }
 }
 
-/// Programs that are attached, with this content.
+/// Attaches programs with this content.
 fn judged(lab: &Lab, content: &Content, settings: &HookSettings) -> Generation {
     let mut generation = Generation::load(settings);
     content.write(lab, &generation);
@@ -67,7 +67,7 @@ fn connect(lab: &Lab, from: &Place, to: &Place, family: Family) -> std::net::Tcp
     stream
 }
 
-/// Whether an answer comes within this time.
+/// Reports whether an answer arrives within this time.
 fn echoes(stream: &mut std::net::TcpStream, patience: Duration) -> bool {
     let mut echo = [0; 5];
     stream.set_read_timeout(Some(patience)).unwrap();
@@ -75,7 +75,7 @@ fn echoes(stream: &mut std::net::TcpStream, patience: Duration) -> bool {
     stream.read_exact(&mut echo).is_ok()
 }
 
-/// A frame of a DHCP client to everybody.
+/// Returns a broadcast frame of a DHCP client.
 fn request(source: [u8; 4], text: [u8; 5]) -> Vec<u8> {
     let mut header = [[0x45, 0, 0, 33], [0, 1, 0, 0], [64, 17, 0, 0], source, [255; 4]].concat();
     let sum: u32 = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
@@ -87,7 +87,7 @@ fn request(source: [u8; 4], text: [u8; 5]) -> Vec<u8> {
     [ethernet, header, vec![0, 68, 0, 67, 0, 13, 0, 0], text.to_vec()].concat()
 }
 
-/// The next datagram. Waiting with a limit is interrupted now and then, while other tests run.
+/// Receives the next datagram. A receive with a timeout can be interrupted while other tests run.
 fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> std::io::Result<usize> {
     loop {
         match socket.recv(buffer) {
@@ -127,12 +127,12 @@ kernel_test! {
             (&outside, &b, Port::udp(80), true),
             (&outside, &b, Port::udp(81), false),
             (&outside, &a, Port::tcp(80), false),
-            // The host reaches its workloads, and they do not reach it.
+            // The host reaches its workloads, but they do not reach the host.
             (&node, &a, Port::tcp(80), true),
             (&node, &b, Port::udp(81), true),
             (&a, &node, Port::tcp(22), false),
             (&b, &node, Port::tcp(80), false),
-            // Nobody's interface gets nothing through but what the host itself begins.
+            // The interface of an unknown workload passes only traffic that the host itself begins.
             (&stray, &b, Port::tcp(80), false),
             (&a, &stray, Port::tcp(80), false),
             (&outside, &stray, Port::tcp(80), false),
@@ -157,10 +157,10 @@ kernel_test! {
             content.write(&lab, &generation);
             check(&lab, &[(&a, &b, Port::tcp(80), false)]);
             assert!(echoes(&mut stream, LONG), "what is established stays");
-            // But nothing of an interface that is nobody's any more.
+            // Established connections of an interface without endpoint are dropped too.
             content.pods.remove(1);
             content.write(&lab, &generation);
-            assert!(!echoes(&mut stream, SHORT), "the interface is nobody's");
+            assert!(!echoes(&mut stream, SHORT), "the interface has no endpoint");
         }
     }
 
@@ -181,10 +181,10 @@ kernel_test! {
             generation.write(MapKind::Current, 0, &1_u64.to_ne_bytes());
             let mut known = [connect(&lab, &outside, &node, family), connect(&lab, &node, &outside, family)];
             let mut of_pods = connect(&lab, &a, &b, family);
-            // Nothing is in force there.
+            // This generation holds no state.
             generation.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
             for stream in &mut known {
-                assert!(echoes(stream, LONG), "what is established at the host stays");
+                assert!(echoes(stream, LONG), "connections of the host stay");
             }
             assert!(!echoes(&mut of_pods, SHORT), "workloads have nothing");
             check_of(&[family], &lab, &[
@@ -256,7 +256,7 @@ kernel_test! {
         let sender = FrameSender::open(lab.namespace(&a).unwrap(), "eth0").unwrap();
         let mut text = [0; 16];
         sender.send(&request([1, 0, 0, 0], *b"first")).unwrap();
-        assert_eq!(receive(&server, &mut text).unwrap(), 5, "nobody is in the way");
+        assert_eq!(receive(&server, &mut text).unwrap(), 5, "no policy is in force");
         let policy = Settings { endpoint_to_host: EndpointToHost::Allow, ..Settings::default() };
         let _generation = judged(&lab, &content, &HookSettings { policy, ..HookSettings::default() });
         for (source, text) in [([1, 0, 0, 0], b"spoof"), ([0, 0, 0, 0], b"asked")] {
@@ -318,7 +318,7 @@ kernel_test! {
         let mut generation = Generation::load(&HookSettings::default());
         let tables = content().write(&lab, &generation);
         generation.attach(&lab, 0).unwrap();
-        // The first rules of the two lists of one policy.
+        // The first rules of the policy's two lists.
         let counted = || {
             [Direction::Ingress, Direction::Egress].map(|direction| {
                 let decided = (1..16).map(|number| DecisionId::from_cell(number << 2));

@@ -1,4 +1,4 @@
-//! Does a rule match a packet?
+//! Match of a rule against a packet.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,8 @@ struct Side {
 }
 
 impl DesiredState {
-    /// Everything that a rule asks for must hold: see [`tortie_model::desired::RuleSets`] for how sets combine.
+    /// Reports whether all conditions of a rule hold; see [`tortie_model::desired::RuleSets`] for
+    /// the combination of sets.
     pub(super) fn rule_matches(&self, view: RuleView<'_>, packet: &Packet) -> Result<bool, Missing> {
         let (rule, sets) = (view.rule, view.sets);
         let source = Side { address: packet.source, protocol: packet.protocol, port: packet.source_port() };
@@ -74,8 +75,8 @@ impl DesiredState {
     }
 }
 
-/// A list that holds only networks of the other family makes the rule one for that family, negated or not
-/// (`felix/rules/policy.go`, `filterNets`).
+/// Reports whether the networks of a side match. A list with networks of only the other family
+/// restricts the rule to that family, negated or not (`felix/rules/policy.go`, `filterNets`).
 fn nets_match(side: &EntityMatch, address: IpAddr) -> bool {
     let for_this_family =
         |nets: &[Cidr]| nets.is_empty() || nets.iter().any(|net| net.address().is_ipv4() == address.is_ipv4());

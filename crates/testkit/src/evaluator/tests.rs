@@ -31,7 +31,7 @@ fn policy_id(name: &str) -> PolicyId {
     PolicyId::new(kind, "", name)
 }
 
-/// A state with these policies, inbound only.
+/// Returns a state with these policies, inbound only.
 fn state(policies: &[(&str, &[(Rule, RuleSets)])]) -> DesiredState {
     let mut state = DesiredState::default();
     for (name, inbound) in policies {

@@ -1,10 +1,10 @@
-//! The order within one flush.
+//! Order of messages within a flush.
 
 use std::collections::BTreeSet;
 
 use tortie_model::desired::DesiredUpdate;
 
-/// The place of a message in a flush: the step, and the object.
+/// Returns the position of a message in a flush: the step, and the object.
 ///
 /// The steps are those of `felix/calc/event_sequencer.go`.
 fn place(update: &DesiredUpdate) -> (u32, String) {
@@ -47,7 +47,8 @@ fn place(update: &DesiredUpdate) -> (u32, String) {
     (step, object)
 }
 
-/// Updates and removals of one kind of object share a group: an object may be in one of them only.
+/// Returns the group of a step. Updates and removals of a kind of object share a group: an object
+/// may be in only one of them.
 fn kind(step: u32) -> u32 {
     match step {
         4 | 11 => 3,
@@ -61,7 +62,7 @@ fn kind(step: u32) -> u32 {
     }
 }
 
-/// Whether two neighbours of the same kind are in ascending order.
+/// Reports whether two consecutive messages of the same kind are in ascending order.
 fn is_ascending(a: &DesiredUpdate, b: &DesiredUpdate) -> bool {
     use DesiredUpdate as U;
     match (a, b) {
@@ -94,7 +95,7 @@ fn is_ascending(a: &DesiredUpdate, b: &DesiredUpdate) -> bool {
     }
 }
 
-/// Panics if the messages are not one legal flush.
+/// Panics if the messages are not a valid flush.
 pub(super) fn check(updates: &[DesiredUpdate]) {
     let mut last_step = 0;
     let mut mentioned = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What endpoints have to do with live migrations, BGP peers and the mesh.
+//! Relations of endpoints to live migrations, BGP peers and the mesh.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(super) const MESH: &str = "projectcalico.org/orchestrator == 'k8s' && \
     (pcns.istio.io/dataplane-mode == 'ambient' && istio.io/dataplane-mode != 'none' || \
     istio.io/dataplane-mode == 'ambient')";
 
-/// What an endpoint of this node with these labels has, its own and inherited.
+/// Returns the computed fields of an endpoint of this node with these own and inherited labels.
 pub(super) fn expected(
     datastore: &Datastore,
     key: &WorkloadEndpointKey,

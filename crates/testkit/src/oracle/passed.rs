@@ -1,4 +1,4 @@
-//! What passes through the calculation, and configuration: what a dataplane must have been told.
+//! Objects that pass unchanged through the calculation, and configuration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::mock::MockDataplane;
 
 type RawConfig = BTreeMap<Arc<str>, Arc<str>>;
 
-/// Adds what the dataplane has of all this. A configuration that is not there and an empty one amount to the same.
+/// Adds these objects to the expected state. A missing and an empty configuration are equivalent.
 pub(super) fn expect(datastore: &Datastore, expected: &mut MockDataplane) {
     let mut config = ConfigUpdate::default();
     let mut encapsulation = Encapsulation::default();
@@ -71,7 +71,7 @@ pub(super) fn expect(datastore: &Datastore, expected: &mut MockDataplane) {
     (expected.config, expected.encapsulation) = (Some(config), Some(encapsulation));
 }
 
-/// The parameters of the oldest configuration that picks this node.
+/// Returns the parameters of the oldest configuration that selects this node.
 fn selected(datastore: &Datastore) -> RawConfig {
     let Some(Update::Node(_, Some(node))) = datastore.get(&Key::Node(HOST.into())) else { return RawConfig::new() };
     let picking = datastore.values().filter_map(|update| match update {

@@ -1,4 +1,4 @@
-//! Does a packet pass a match, and would the kernel accept the rule at all?
+//! Evaluation of matches for a packet, and checks of rules as by the kernel.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,10 +9,10 @@ use tortie_model::desired::Members;
 use super::Skb;
 use crate::packet::{Packet, Payload, in_network};
 
-/// Protocols that `-m multiport` works with.
+/// Protocols that `-m multiport` supports.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
 
-/// What makes `ip[6]tables-restore` refuse a rule, of all that the types do not rule out.
+/// Checks a rule for errors that `ip[6]tables-restore` would report and the types do not exclude.
 pub(super) fn check(rule: &Rule, ipv4: bool) -> Result<(), &'static str> {
     let mut protocol: Option<u8> = None;
     for question in rule.matches.iter() {
@@ -55,7 +55,8 @@ pub(super) fn check(rule: &Rule, ipv4: bool) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Does the packet pass? The error is a set that does not exist or is of another type.
+/// Reports whether the packet matches. The error is an IP set that does not exist or is of another
+/// type.
 pub(super) fn answer(question: &Match, skb: &Skb, sets: &BTreeMap<IpSetName, Members>) -> Result<bool, IpSetName> {
     let packet = &skb.packet;
     Ok(match question {
@@ -63,7 +64,7 @@ pub(super) fn answer(question: &Match, skb: &Skb, sets: &BTreeMap<IpSetName, Mem
         Match::InInterface(pattern) => interface_matches(&pattern.to_string(), &skb.in_interface),
         Match::NotInInterface(pattern) => !interface_matches(&pattern.to_string(), &skb.in_interface),
         Match::OutInterface(pattern) => interface_matches(&pattern.to_string(), &skb.out_interface),
-        // The nodes that are walked have no bridges, and ARP is no IP packet.
+        // The modelled nodes have no bridges, and ARP packets are not IP packets.
         Match::InBridgePort(_) | Match::Bridged | Match::ArpReply(_) => false,
         Match::ReversePathFails => skb.reverse_path_fails,
         Match::LocalAddress { side, negated, .. } => skb.local_addresses.contains(&address(packet, *side)) != *negated,
@@ -89,7 +90,8 @@ pub(super) fn answer(question: &Match, skb: &Skb, sets: &BTreeMap<IpSetName, Mem
             }
             found != *negated
         }
-        // A packet without ports passes neither the match nor its negation: the rule's protocol match comes first.
+        // A packet without ports passes neither the match nor its negation: the rule's protocol
+        // match comes first.
         Match::Ports { side, ports, negated } => {
             port(packet, *side).is_some_and(|port| listed(ports, port) != *negated)
         }
@@ -118,7 +120,8 @@ fn port(packet: &Packet, side: Side) -> Option<u16> {
     }
 }
 
-/// Whether a side of a packet is in a set; `None` if the set is of another type than that asked for.
+/// Reports whether a side of a packet is in a set; `None` if the set is of another type than
+/// required.
 fn is_member(packet: &Packet, side: Side, members: &Members, with_port: bool) -> Option<bool> {
     let address = address(packet, side);
     match (members, with_port) {
@@ -137,7 +140,7 @@ fn listed(ports: &PortList, port: u16) -> bool {
     ports.ranges().iter().any(|range| range.first() <= port && port <= range.last())
 }
 
-/// The kernel's rule: a trailing `+` stands for anything.
+/// Matches an interface name as the kernel does: a trailing `+` is a wildcard.
 fn interface_matches(pattern: &str, interface: &str) -> bool {
     match pattern.strip_suffix('+') {
         Some(prefix) => interface.starts_with(prefix),

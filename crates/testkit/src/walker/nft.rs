@@ -1,9 +1,10 @@
-//! Takes a packet through the text of a table of nftables, as the kernel would.
+//! Evaluates the text of an nftables table for a packet, as the kernel would.
 //!
-//! [`Ruleset`] is read from what `nft -f` reads: commands that make a table, its chains, sets and verdict maps.
-//! [`Ruleset::walk`] follows a [`Skb`] through its chains. It knows nothing of the typed rules that the text was made of, so
-//! that a word that says something else than its rule is found. What it does not understand is an error, and so is what the
-//! kernel would refuse: leading to what is not there, a set of intervals that overlap, addresses of the other family.
+//! [`Ruleset`] parses input of `nft -f`: commands that create a table, its chains, sets and verdict
+//! maps. [`Ruleset::walk`] evaluates its chains for a [`Skb`]. It is independent of the typed rules
+//! from which the text was made, and therefore detects text that differs in meaning from its rule.
+//! Unknown syntax is an error. So is input that the kernel would refuse: references to missing
+//! objects, overlapping intervals in a set, addresses of the other family.
 
 mod elements;
 mod lines;
@@ -20,81 +21,83 @@ use elements::Collection;
 use selectors::Selector;
 use statements::{Operand, Source, Statement, Verdict};
 
-/// Why a text is no table.
+/// Error of parsing a table.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {source}: {text}")]
 pub struct NotATable {
-    /// Its number from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The error.
     pub source: Box<dyn Error + Send + Sync>,
-    /// The line.
+    /// Text of the line.
     pub text: String,
 }
 
-/// A part of the text, or its error.
+/// A parsed part of the text, or its error.
 type Parsed<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// The reason why a walk fails.
+/// Error of a walk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WalkError {
-    /// There is no such chain.
+    /// A chain does not exist.
     #[error("chain {0} does not exist")]
     NoChain(String),
-    /// Chains jump in a circle.
+    /// Chains jump in a loop.
     #[error("chain {0} is reached through itself")]
     Loop(String),
 }
 
-/// What happened to a packet on its way.
+/// Result and side effects of a walk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Walk {
-    /// How it ended. An accepting verdict ends the base chain only; other base chains at the hook are for the caller.
+    /// The result. An accepting verdict ends the base chain only; the caller evaluates other base
+    /// chains at the hook.
     pub fate: Fate,
     /// The mark at the end.
     pub mark: u32,
-    /// Was it taken out of connection tracking?
+    /// Whether it was excluded from conntrack.
     pub untracked: bool,
-    /// Prefixes of what was logged.
+    /// Prefixes of the log lines written.
     pub logs: Vec<String>,
-    /// Every rule that was carried out to its end: chain and position from 0.
+    /// Every rule that was executed completely: chain, and position from 0.
     pub path: Vec<(String, usize)>,
 }
 
-/// One table.
+/// An nftables table.
 #[derive(Debug, Clone)]
 pub struct Ruleset {
     family: Family,
     name: String,
     chains: BTreeMap<String, Vec<Vec<Statement>>>,
-    /// Those that hooks lead to, with what stands behind the name.
+    /// Base chains, with their hook specification.
     bases: BTreeMap<String, String>,
     /// Sets and maps.
     collections: BTreeMap<String, Collection>,
 }
 
 impl Ruleset {
-    /// Reads commands, one a line.
+    /// Parses commands, one per line.
     ///
     /// # Errors
-    /// The first line that is not understood, or that the kernel would refuse.
+    /// The first line with unknown syntax, or that the kernel would refuse.
     pub fn parse(text: &str) -> Result<Self, NotATable> {
         lines::parse(text)
     }
 
-    /// Its family.
+    /// Returns the family.
     #[must_use]
     pub fn family(&self) -> Family {
         self.family
     }
 
-    /// How many rules each chain has, by name.
+    /// Returns the number of rules of each chain, by name.
     pub fn chains(&self) -> impl Iterator<Item = (&str, usize)> {
         self.chains.iter().map(|(name, rules)| (name.as_str(), rules.len()))
     }
 
-    /// What a base chain is bound to, as `type filter hook forward priority 0`.
+    /// Returns the hook specification of a base chain, such as `type filter hook forward priority
+    /// 0`.
     #[must_use]
     pub fn base(&self, chain: &str) -> Option<&str> {
         self.bases.get(chain).map(String::as_str)
@@ -107,10 +110,10 @@ impl Ruleset {
         }
     }
 
-    /// Follows a packet from the beginning of a chain.
+    /// Evaluates a chain for a packet.
     ///
     /// # Errors
-    /// If there is no such chain, or chains jump in a circle.
+    /// If a chain does not exist, or chains jump in a loop.
     pub fn walk(&self, start: &str, skb: &Skb) -> Result<Walk, WalkError> {
         let walk = Walk { fate: Fate::Returned, mark: skb.mark, untracked: false, logs: Vec::new(), path: Vec::new() };
         let mut walker = Walker { ruleset: self, skb: skb.clone(), walk, above: Vec::new() };
@@ -122,9 +125,9 @@ impl Ruleset {
     }
 }
 
-/// What a chain or a rule leaves to whoever led to it.
+/// Control flow after a chain or a rule.
 enum Flow {
-    /// The rule does not match, or has come to its end without a verdict.
+    /// The rule does not match, or has ended without a verdict.
     Next,
     Return,
     End(Fate),
@@ -134,7 +137,7 @@ struct Walker<'a> {
     ruleset: &'a Ruleset,
     skb: Skb,
     walk: Walk,
-    /// The chains that the walk is in, outermost first.
+    /// Chains being evaluated, outermost first.
     above: Vec<&'a str>,
 }
 
@@ -233,7 +236,7 @@ impl<'a> Walker<'a> {
         })
     }
 
-    /// Whether the packet has what is asked for; `None` if it lacks a header of that, with which no rule goes on.
+    /// Reports whether the packet matches; `None` if it lacks the header, which ends any rule.
     fn matches(&self, selectors: &[Selector], mask: Option<u32>, operand: &Operand) -> Option<bool> {
         let mut key: Vec<_> = selectors.iter().map(|selector| selector.read(&self.skb)).collect::<Option<_>>()?;
         if let Some(mask) = mask {
@@ -246,7 +249,7 @@ impl<'a> Walker<'a> {
     }
 }
 
-/// The kernel's word for the state of a connection, of all that a packet has.
+/// Returns the kernel's conntrack state bits of a packet.
 fn state_word(skb: &Skb) -> u32 {
     let bit = |state: &ConntrackState| match state {
         ConntrackState::Invalid => 1,
@@ -258,7 +261,7 @@ fn state_word(skb: &Skb) -> u32 {
     skb.conntrack.iter().map(bit).sum()
 }
 
-/// The kernel's word for the status of a connection. Other bits than that of translated destinations are set as well.
+/// Returns the kernel's conntrack status bits. Bits other than that of DNAT are set as well.
 fn status_word(skb: &Skb) -> u32 {
     const CONFIRMED: u32 = 8;
     const DNAT: u32 = 0x20;

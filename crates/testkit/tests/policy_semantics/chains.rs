@@ -1,4 +1,4 @@
-//! Everything that the renderer makes of a state, ready to be walked.
+//! All chains that the renderer creates for a state, as input of the walker.
 
 use tortie_iptables::{Chain, ChainName, IpSetName, Layout, Table};
 use tortie_model::{
@@ -18,7 +18,7 @@ use tortie_testkit::{
 
 use crate::scenario::{HOST_INTERFACE, WORKLOAD_INTERFACE, host_name, workload_id};
 
-/// Something to ask about a packet.
+/// A question about a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Question {
     /// The workload's policies.
@@ -27,9 +27,9 @@ pub(crate) enum Question {
     InactiveWorkload,
     /// One layer of the host endpoint.
     Host(Layer, Direction),
-    /// The host endpoint's egress policy for packets whose destination was translated.
+    /// The host endpoint's egress policy for packets after DNAT.
     TranslatedFromHost,
-    /// What becomes of the workload's packets to the host.
+    /// Verdict for the workload's packets to the host.
     WorkloadToHost,
 }
 
@@ -38,7 +38,7 @@ impl Question {
         matches!(self, Self::Host(Layer::Untracked, _))
     }
 
-    /// What the policies mean.
+    /// Returns the verdict of the policies.
     pub(crate) fn evaluate(self, state: &DesiredState, packet: &Packet) -> Result<Verdict, Missing> {
         match self {
             Self::Workload(direction) => state.workload_verdict(&workload_id(AdminState::Active), direction, packet),
@@ -52,7 +52,7 @@ impl Question {
     }
 }
 
-/// Felix's defaults without failsafe ports, of which the evaluator knows nothing.
+/// Returns Felix's defaults without failsafe ports, which the evaluator does not implement.
 pub(crate) fn config() -> RulesConfig {
     let mut config = RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).unwrap();
     config.failsafe_inbound.clear();
@@ -60,7 +60,7 @@ pub(crate) fn config() -> RulesConfig {
     config
 }
 
-/// Rules of a state that cannot be rendered as they are, in either family.
+/// Returns the rules of a state that cannot be rendered unchanged, in either family.
 pub(crate) fn problems(config: &RulesConfig, state: &DesiredState) -> Vec<RuleProblem> {
     let renderer = Renderer::new(config.clone());
     let of_family = |family| {
@@ -89,7 +89,7 @@ impl Chains {
         Self::render_within(usize::MAX, config, state, spoil)
     }
 
-    /// As tables have it in which a chain's layout may take so many bytes.
+    /// Renders with a limit on the bytes of a chain's layout.
     pub(crate) fn render_within(
         room: usize,
         config: &RulesConfig,
@@ -100,7 +100,7 @@ impl Chains {
         Self { families: Family::ALL.map(|family| FamilyTables::render(&renderer, state, family, room, &spoil)) }
     }
 
-    /// Every table of every family.
+    /// Returns every table of every family.
     pub(crate) fn tables(&self) -> impl Iterator<Item = (Family, Table, &Tables)> {
         Family::ALL.into_iter().zip(&self.families).flat_map(|(family, tables)| {
             [(Table::Filter, &tables.filter), (Table::Mangle, &tables.mangle), (Table::Raw, &tables.raw)]
@@ -108,7 +108,7 @@ impl Chains {
         })
     }
 
-    /// The table and the chain that answer a question.
+    /// Returns the tables and the chain for a question.
     pub(crate) fn enter(&self, question: Question, ipv4: bool) -> (&Tables, ChainName) {
         let family = &self.families[usize::from(!ipv4)];
         let (layer, chain) = question.place();
@@ -123,7 +123,7 @@ impl Chains {
 }
 
 impl Question {
-    /// The layer and the chain that answer it.
+    /// Returns the layer and the chain for a question.
     pub(crate) fn place(self) -> (Table, ChainName) {
         use Direction::{Egress, Ingress};
         let workload = |chain| endpoint_chain(chain, WORKLOAD_INTERFACE);
@@ -168,7 +168,7 @@ impl FamilyTables {
     }
 }
 
-/// All chains of a layer, while the workload is in this state of administration.
+/// Returns all chains of a layer, with the workload in this administrative state.
 pub(crate) fn layer(
     renderer: &Renderer,
     state: &DesiredState,
@@ -202,7 +202,7 @@ pub(crate) fn layer(
     all
 }
 
-/// Policies, profiles and groups.
+/// Returns the chains of policies, profiles and groups.
 fn shared_chains(renderer: &Renderer, state: &DesiredState, family: Family) -> Vec<Chain> {
     let mut all = Vec::new();
     for (id, policy) in &state.policies {
@@ -229,7 +229,7 @@ fn group(state: &DesiredState, tiers: &[TierPolicies]) -> Vec<TierGroups> {
     tiers.iter().map(|tier| TierGroups::of(tier, selector_of)).collect()
 }
 
-/// As a table of nftables lays them out.
+/// Returns the chains in the layout of an nftables table.
 fn laid_out(chains: &[Chain], table: Table, state: &DesiredState, family: Family, room: usize) -> Tables {
     let rules_of =
         |name| chains.iter().filter(|chain| chain.name == name).flat_map(|chain| chain.rules.clone()).collect();
@@ -256,7 +256,7 @@ fn laid_out(chains: &[Chain], table: Table, state: &DesiredState, family: Family
     tables
 }
 
-/// The sets of a state, as layouts ask for them.
+/// Sets of a state, for the layout.
 struct SetsOf<'a> {
     state: &'a DesiredState,
     family: Family,

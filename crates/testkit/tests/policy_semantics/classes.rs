@@ -1,4 +1,5 @@
-//! `tortie-classes` says what `tortie-evaluate` says, deciding rule and staged policies included, whatever the rules are.
+//! Differential test: `tortie-classes` agrees with `tortie-evaluate` for any rules, including
+//! deciding rule and staged policies.
 
 use proptest::{prelude::Strategy, test_runner::TestCaseError};
 use tortie_classes::{Classes, Compiled, GroupId, StagedRuling};
@@ -14,7 +15,7 @@ use crate::{
 
 const LAYERS: [Layer; 4] = [Layer::Normal, Layer::Forward, Layer::Untracked, Layer::PreDnat];
 
-/// What staged policies say on the way to the answer.
+/// Returns the rulings of staged policies along the evaluation.
 fn staged(explanation: &Explanation) -> Vec<StagedRuling> {
     let ruling = |step: &Step| match step {
         Step::Policy { tier, policy, staged: true, rules, ruling } if *ruling != Ruling::Silent => {
@@ -26,7 +27,7 @@ fn staged(explanation: &Explanation) -> Vec<StagedRuling> {
     explanation.steps.iter().filter_map(ruling).collect()
 }
 
-/// What the cell says that the classes of the packet lead to.
+/// Returns the answer of the cell for the packet's classes.
 pub(crate) fn by_cell(compiled: &Compiled<'_>, group: GroupId, direction: Direction, packet: &Packet) -> Answer {
     let table = compiled.table(group).unwrap().unwrap();
     let [source, destination] = [packet.source(), packet.destination()].map(|address| compiled.class_of(address));
@@ -104,7 +105,7 @@ fn apply(evaluator: &mut Evaluator, classes: &mut Classes, update: &DesiredUpdat
     classes.apply(update).unwrap();
 }
 
-/// Members of each set, one after the other, leave and come again.
+/// Returns updates that remove and add the members of each set, one at a time.
 fn deltas(scenario: &Scenario) -> impl Iterator<Item = [DesiredUpdate; 2]> + '_ {
     scenario.state.ip_sets.iter().flat_map(|(id, members)| {
         let delta = move |added, removed| DesiredUpdate::IpSetDelta(IpSetDelta { id: id.clone(), added, removed });

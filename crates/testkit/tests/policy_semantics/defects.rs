@@ -1,4 +1,5 @@
-//! What the original's eBPF programs do wrong (Felix's `bpf/polprog`), and ours do not: one test for each defect, which it names.
+//! Defects of Felix's eBPF programs (`bpf/polprog`) that Tortie's do not have: a test for each
+//! defect, which it names.
 
 use std::net::IpAddr;
 
@@ -27,7 +28,7 @@ fn rule(action: RuleAction, protocol: Protocol) -> Rule {
     Rule { protocol: Some(protocol), ..Rule::new(action) }
 }
 
-/// A rule about all protocols but one.
+/// Returns a rule about all protocols except one.
 fn but(action: RuleAction, protocol: Protocol) -> Rule {
     let mut rule = Rule::new(action);
     rule.extras.not_protocol = Some(protocol);
@@ -48,7 +49,7 @@ fn policy(tier: usize, inbound: &[Rule]) -> DesiredUpdate {
     DesiredUpdate::Policy(policy_id(tier), policy.into())
 }
 
-/// A workload with a tier for each list of rules, and with a profile.
+/// Returns a workload with a tier for each list of rules, and with a profile.
 fn workload(tiers: &[&[Rule]], profile: &[Rule]) -> Vec<DesiredUpdate> {
     let name = ProfileName::new("profile");
     let mut updates: Vec<DesiredUpdate> =
@@ -86,7 +87,7 @@ fn udp_lite() -> Packet {
     packet(true, 136, Payload::Ports { source: 1000, destination: 80 })
 }
 
-/// Ping of IPv6.
+/// Returns an IPv6 echo request.
 fn echo() -> Packet {
     packet(false, 58, Payload::Icmp { icmp_type: 128, code: 0 })
 }
@@ -99,7 +100,8 @@ fn tcp_v6() -> Packet {
     packet(false, 6, Payload::Ports { source: 1000, destination: 80 })
 }
 
-/// What the evaluator, the tables in Rust, the program in `rbpf` and the one in the kernel say about a packet to the workload.
+/// Checks the verdict of the evaluator, the tables in Rust, the program in `rbpf` and the one in
+/// the kernel for a packet to the workload.
 fn expect(kernel: &Kernel, updates: &[DesiredUpdate], expected: &[(Packet, Verdict, DecidedBy)]) {
     let (mut evaluator, mut classes) = (Evaluator::new(Settings::default()), Classes::new(Settings::default()));
     // More than a node has by default.
@@ -145,7 +147,7 @@ fn defect_rules_that_allow_icmpv6_or_udplite_by_name_never_match() {
     );
 }
 
-/// The same names where a rule denies: what is denied passes.
+/// The same names in a denying rule: denied packets pass.
 #[test]
 fn defect_rules_that_deny_icmpv6_or_udplite_by_name_let_everything_through() {
     let deny =
@@ -162,7 +164,7 @@ fn defect_rules_that_deny_icmpv6_or_udplite_by_name_let_everything_through() {
     );
 }
 
-/// The same names where a rule excludes them: it matches the excluded protocol as well.
+/// The same names excluded by a rule: it matches the excluded protocol as well.
 #[test]
 fn defect_rules_that_exclude_icmpv6_or_udplite_by_name_match_everything() {
     let end = || DecidedBy::EndOfTier { tier: TierName::new("tier0") };
@@ -178,7 +180,7 @@ fn defect_rules_that_exclude_icmpv6_or_udplite_by_name_match_everything() {
     }
 }
 
-/// A rule that logs has no label to go on at in `writeProfile`: the generator panics.
+/// In `writeProfile`, a log rule has no label to continue at: the generator panics.
 #[test]
 fn defect_a_log_rule_in_a_profile_ends_the_process() {
     let profile = [rule(RuleAction::Log, Protocol::TCP), Rule::new(RuleAction::Log), rule(RuleAction::Allow, UDP_LITE)];
@@ -190,8 +192,8 @@ fn defect_a_log_rule_in_a_profile_ends_the_process() {
     );
 }
 
-/// 32,000 rules that ask for protocol, network and port are 25 programs, of which there may be 24: the update of the jump map
-/// fails, and the old policy stays in force.
+/// 32,000 rules with protocol, network and port need 25 programs, more than the limit of 24: the
+/// update of the jump map fails, and the old policy stays in force.
 #[test]
 fn defect_a_policy_of_more_rules_than_24_programs_hold_is_not_in_force() {
     const RULES: u16 = 32_000;
@@ -216,7 +218,8 @@ fn defect_a_policy_of_more_rules_than_24_programs_hold_is_not_in_force() {
     expect(&Kernel::new(), &workload(&[&all], &[]), &expected);
 }
 
-/// Of the rules that a packet matches on its way through the tiers the first 32 are recorded, and so not what decides.
+/// Only the first 32 matching rules along the tiers are recorded, so that the deciding rule is
+/// missing.
 #[test]
 fn defect_what_decides_behind_more_than_32_rules_is_not_recorded() {
     let pass = [Rule::new(RuleAction::NextTier)];
@@ -230,7 +233,8 @@ fn defect_what_decides_behind_more_than_32_rules_is_not_recorded() {
     );
 }
 
-/// Where a new program does not load, the old one stays on that interface: what the change denies goes on passing.
+/// If a new program does not load, the old one stays on the interface: packets that the change
+/// denies still pass.
 #[test]
 fn defect_a_policy_that_cannot_be_in_force_leaves_the_one_before() {
     let mut classes = Classes::new(Settings::default());
@@ -240,7 +244,7 @@ fn defect_a_policy_that_cannot_be_in_force_leaves_the_one_before() {
     }
     let compiled = classes.flush();
     let group = compiled.workload_group(&id, INGRESS).unwrap();
-    // Just enough.
+    // Exactly the required room.
     let max_blocks = u32::try_from(Tables::new(&compiled).charged_blocks()).unwrap();
     let mut tables = Tables::with_max_blocks(max_blocks);
     let _ = tables.update(&compiled);

@@ -1,4 +1,5 @@
-//! What `tortie-classes` says that a change opens and closes is what `tortie-evaluate` says packet by packet.
+//! Differential test: the traffic that a change allows and denies, by `tortie-classes` and packet
+//! by packet by `tortie-evaluate`.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -19,7 +20,7 @@ use crate::{
 const HOST: u8 = 2;
 const LAYERS: [Layer; 4] = [Layer::Normal, Layer::Forward, Layer::Untracked, Layer::PreDnat];
 
-/// Workloads that have the policies of the scenario's, with addresses.
+/// Returns workloads with the scenario's policies, with addresses.
 fn workloads() -> [(WorkloadEndpointId, AdminState, u8); 4] {
     let named = |name: &str, state, last| {
         (WorkloadEndpointId { orchestrator: "k8s".into(), workload: name.into(), endpoint: "eth0".into() }, state, last)
@@ -79,7 +80,7 @@ impl State {
         }
     }
 
-    /// Whether the ends of a connection that are workloads let it through.
+    /// Reports whether the workloads at both ends of a connection allow it.
     pub(crate) fn passes(&self, packet: &Packet) -> bool {
         [(packet.source(), Direction::Egress), (packet.destination(), Direction::Ingress)].into_iter().all(
             |(end, direction)| {
@@ -98,7 +99,7 @@ pub(crate) fn workload_at(end: IpAddr) -> Option<WorkloadEndpointId> {
     workloads().into_iter().find(|(_, _, last)| address(Family::of(end), *last) == end).map(|(id, _, _)| id)
 }
 
-/// The party of an address: of several networks the longest counts.
+/// Returns the party of an address, by its longest matching network.
 pub(crate) fn party(parties: &[Party], end: IpAddr) -> usize {
     let workload = workload_at(end);
     let length = |party: &Party| match party {
@@ -112,7 +113,7 @@ pub(crate) fn party(parties: &[Party], end: IpAddr) -> usize {
     found.expect("each address is of a party").1
 }
 
-/// Whether a packet is of a kind that is told of.
+/// Reports whether a packet belongs to the reported traffic.
 pub(crate) fn is_in(packet: &Packet, traffic: &Traffic, source_ports: Option<(u16, u16)>) -> bool {
     let detail = match packet.payload() {
         Payload::Ports { destination, .. } => L4Detail::Port(destination),
@@ -124,13 +125,13 @@ pub(crate) fn is_in(packet: &Packet, traffic: &Traffic, source_ports: Option<(u1
         && source_ports.is_none_or(|(first, last)| (first..=last).contains(&from))
 }
 
-/// Which way the shifts say that a packet goes: `Some(true)` if it passes only after the change.
+/// Returns the change for a packet by the shifts: `Some(true)` if it passes only after the change.
 fn shift<'a>(shifts: impl Iterator<Item = &'a Shift>, packet: &Packet) -> Result<Option<bool>, TestCaseError> {
     let found: Vec<&Shift> = shifts.filter(|shift| is_in(packet, &shift.traffic, shift.source_ports)).collect();
     match &found[..] {
         [] => Ok(None),
         [shift] => Ok(Some(shift.opens)),
-        several => Err(TestCaseError::fail(format!("{packet:?}: told more than once: {several:#?}"))),
+        several => Err(TestCaseError::fail(format!("{packet:?}: reported more than once: {several:#?}"))),
     }
 }
 
@@ -138,7 +139,8 @@ fn told(before: bool, after: bool) -> Option<bool> {
     (before != after).then_some(after)
 }
 
-/// Packets that there are: those of protocols with ports have ports, and each family has its own ICMP.
+/// Reports whether a packet can exist: protocols with ports have ports, and each family has its own
+/// ICMP.
 pub(crate) fn is_real(packet: &Packet) -> bool {
     match (packet.protocol(), packet.payload()) {
         (6 | 17 | 132, payload) => matches!(payload, Payload::Ports { .. }),
@@ -191,7 +193,7 @@ fn check_packet(
     Ok(changed)
 }
 
-/// Packets next to what settings treat apart, and at the ends of what there is.
+/// Returns packets next to the values that settings distinguish, and at the limits of ranges.
 pub(crate) fn at_the_edges(family: Family) -> impl Iterator<Item = Packet> {
     let ports = [(17, 8), (17, 9), (17, 10), (6, 65535), (17, 0)];
     let ports = ports.map(|(protocol, destination)| (protocol, Payload::Ports { source: 65535, destination }));
@@ -202,7 +204,7 @@ pub(crate) fn at_the_edges(family: Family) -> impl Iterator<Item = Packet> {
     all.map(move |(protocol, payload)| Packet::new(address(family, 7), address(family, 7), protocol, payload).unwrap())
 }
 
-/// What a packet carries, between other addresses.
+/// Returns the packet with other addresses.
 pub(crate) fn between(packet: &Packet, from: u8, to: u8) -> Packet {
     let family = packet.family();
     Packet::new(address(family, from), address(family, to), packet.protocol(), packet.payload()).unwrap()
@@ -212,7 +214,7 @@ fn check(scenarios: &[Scenario; 2], config: &tortie_rules::RulesConfig, grows: b
     let mut before = State::new(config);
     before.follow(&scenarios[0]);
     before.classes.flush();
-    // The second state is either made from the first, or on its own.
+    // The second state is derived from the first, or created independently.
     let mut after = State::new(config);
     if grows {
         after.follow(&scenarios[0]);

@@ -1,4 +1,5 @@
-//! `tortie-evaluate` says what rendered chains do, deciding rule included, also for rules that cannot be rendered as they are.
+//! Differential test: `tortie-evaluate` agrees with rendered chains, including the deciding rule,
+//! also for rules that cannot be rendered unchanged.
 
 use std::collections::HashMap;
 
@@ -30,7 +31,7 @@ use crate::{
     verdict,
 };
 
-/// With failsafe ports, and with ports for VXLAN, that packets meet.
+/// Returns a configuration with failsafe ports, and with VXLAN ports that packets use.
 pub(crate) fn busy_config(to_host: EndpointToHostAction) -> RulesConfig {
     let port = |protocol, port, net: Option<&str>| tortie_rules::FailsafePort {
         protocol,
@@ -69,7 +70,7 @@ pub(crate) fn settings(config: &RulesConfig) -> Settings {
     }
 }
 
-/// What says all of a state.
+/// Returns messages that describe a complete state.
 pub(crate) fn messages(state: &DesiredState) -> impl Iterator<Item = DesiredUpdate> + '_ {
     let sets = state.ip_sets.iter().map(|(id, members)| {
         let set_type = if matches!(members, Members::Nets(_)) { IpSetType::Net } else { IpSetType::IpAndPort };
@@ -98,7 +99,7 @@ pub(crate) fn evaluated(packet: &Packet) -> Evaluated {
     Evaluated::new(packet.source, packet.destination, packet.protocol, payload).unwrap()
 }
 
-/// The answer, which must be the same with and without an explanation.
+/// Returns the answer, which must be the same with and without an explanation.
 pub(crate) fn ask(evaluator: &Evaluator, question: Question, packet: &Packet) -> Answer {
     let packet = evaluated(packet);
     let workload = |state, direction| {
@@ -149,7 +150,7 @@ pub(crate) fn ask(evaluator: &Evaluator, question: Question, packet: &Packet) ->
     answer
 }
 
-/// The deciding place in words, the same for what decides there and for what was walked.
+/// Describes the deciding place, in the same form for an answer and a walk.
 fn place_of_answer(answer: &Answer) -> String {
     match &answer.decided_by {
         DecidedBy::PolicyRule { policy, index, .. } => format!("{policy} rule {index}"),
@@ -167,7 +168,8 @@ fn place_of_answer(answer: &Answer) -> String {
     }
 }
 
-/// Where the walk was decided: by its last rule if the packet ended there, otherwise by the last that marked it.
+/// Returns the place that decided a walk: its last rule if the packet ended there, otherwise the
+/// last rule that marked it.
 fn place_of_walk(walk: &Walk, tables: &Tables, decided: Verdict) -> String {
     let chains: HashMap<_, &Chain> = tables.chains().map(|chain| (chain.name, chain)).collect();
     let origin = |(name, position): &(_, usize)| {
@@ -219,7 +221,7 @@ fn check(scenario: &Scenario, config: &RulesConfig) -> Result<(), TestCaseError>
             let (tables, start) = chains.enter(question, packet.is_ipv4());
             let walk = tables.walk(start, &skb).map_err(|error| TestCaseError::fail(error.to_string()))?;
             let walked = match walk.fate {
-                // Other programs' rules decide, accepted by its policy or not.
+                // Foreign rules decide, whether the workload's policy accepts or not.
                 Fate::Returned if to_host => Verdict::Undecided,
                 _ => verdict(walk.fate, walk.mark, config.marks.accept.get()),
             };
@@ -268,7 +270,7 @@ fn answers_are_what_policies_mean_and_rendered_chains_do() {
 #[test]
 fn answers_are_what_rendered_chains_do_with_failsafe_ports_and_odd_rules() {
     let property = |mut scenario: Scenario, action| {
-        // Packets that only guards tell apart.
+        // Packets that only guards distinguish.
         let tunnelled = scenario.packets.iter().filter(|packet| packet.protocol == 47);
         let tunnelled: Vec<Packet> = tunnelled.map(|packet| Packet { protocol: 4, ..*packet }).collect();
         scenario.packets.extend(tunnelled);
@@ -280,7 +282,7 @@ fn answers_are_what_rendered_chains_do_with_failsafe_ports_and_odd_rules() {
     run(120, property, true);
 }
 
-/// A test that cannot fail proves nothing.
+/// Checks that the test detects an evaluator with another state.
 #[test]
 fn an_evaluator_of_another_state_is_noticed() {
     let result = runner(300, 0).run(&scenarios(), |scenario| {

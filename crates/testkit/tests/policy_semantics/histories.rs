@@ -1,4 +1,4 @@
-//! Tables that follow any history of changes decide what tables decide that are made of what it led to.
+//! Tables after any history of changes decide as new tables of the resulting state.
 
 use std::collections::BTreeSet;
 
@@ -19,21 +19,21 @@ use crate::runner;
 use crate::scenario::{Scenario, scenarios};
 use crate::tables::groups;
 
-/// One change: which of all messages, and what becomes of it.
+/// A change: index into all messages, and the sort of change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edit {
     message: Index,
     kind: u8,
 }
 
-/// Some changes, and then a flush, and whether what is not in use may be used again then.
+/// Some changes, a flush, and whether unused blocks may be reused afterwards.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     edits: Vec<Edit>,
     pub(crate) reclaims: bool,
 }
 
-/// Two states, and a way from the first to something between them.
+/// Two states, and a history from the first to a state between them.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     pub(crate) first: Scenario,
@@ -56,7 +56,7 @@ impl History {
         messages(&self.first.state).chain(messages(&self.second.state)).collect()
     }
 
-    /// What is to be applied in a step. Some of it cannot be.
+    /// Returns the updates of a step. Some of them are invalid.
     pub(crate) fn updates(&self, step: &Step) -> Vec<DesiredUpdate> {
         let all = self.messages();
         let update = |edit: &Edit| {
@@ -75,7 +75,7 @@ impl History {
     }
 }
 
-/// No members, and every other one.
+/// Returns no members, and every other member.
 fn half(members: &Members, is_first: bool) -> (Members, Members) {
     let skipped = usize::from(!is_first);
     match members {
@@ -101,7 +101,7 @@ pub(crate) fn removal(update: DesiredUpdate) -> DesiredUpdate {
     }
 }
 
-/// What packets were answered at some time, by roots that stay what they are until they are reclaimed.
+/// Answers of an earlier time, by roots that must not change until they are reclaimed.
 struct Earlier {
     addresses: [Cell; 2],
     answers: Vec<(GroupRoots, Direction, Packet, u32, Verdict, Option<DecidedBy>)>,
@@ -139,7 +139,7 @@ impl Earlier {
     }
 }
 
-/// Tables that follow, and what has been written of them.
+/// Tables that follow a history, and their written values.
 struct Live {
     tables: Tables,
     maps: Maps,
@@ -157,7 +157,7 @@ impl Live {
         for (group, roots) in before {
             let is_other = self.tables.group(group) != roots;
             if changed.contains(&group) != is_other {
-                return Err(TestCaseError::fail(format!("{group:?} changed: {is_other}, told {changed:?}")));
+                return Err(TestCaseError::fail(format!("{group:?} changed: {is_other}, reported {changed:?}")));
             }
         }
         for earlier in &self.earlier {
@@ -202,7 +202,7 @@ fn check(history: &History) -> Result<(), TestCaseError> {
     live.follow(&classes.flush(), &packets)?;
     for step in &history.steps {
         for update in history.updates(step) {
-            // Members of sets that are not there, or of another type.
+            // Members of sets that do not exist, or have another type.
             let _ = classes.apply(&update);
         }
         live.follow(&classes.flush(), some)?;

@@ -1,4 +1,5 @@
-//! The kernel takes what the walker takes: random scenarios, rendered whole, go through `iptables-restore`.
+//! The kernel accepts the walker's input: random scenarios, rendered completely, pass through
+//! `iptables-restore`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +20,8 @@ use crate::{
     scenario::scenarios,
 };
 
-/// A whole table for `iptables-restore`. Chains that are only jumped to, such as those of dispatch, are empty.
+/// Returns a complete table for `iptables-restore`. Chains that are only jump targets, such as
+/// those of dispatch, are empty.
 fn restore_input(table: Table, tables: &Tables) -> String {
     let mut input = format!("*{}\n", table.as_str());
     let names: BTreeSet<_> =
@@ -37,7 +39,7 @@ fn restore_input(table: Table, tables: &Tables) -> String {
     input + "COMMIT\n"
 }
 
-/// Every set that the rules ask, empty.
+/// Returns all sets that the rules match, empty.
 fn ipset_input(family: Family, tables: &Tables) -> String {
     let mut sets: BTreeMap<IpSetName, &str> = BTreeMap::new();
     for question in tables.chains().flat_map(|chain| &chain.rules).flat_map(|rule| rule.matches.iter()) {

@@ -1,5 +1,5 @@
-//! Packets fare by chains that are laid out to be fast as by those of Felix, and as `tortie-evaluate` says; where flows are
-//! told, the same rules tell their names.
+//! Packets get the same verdict in the fast layout, in Felix's layout and by `tortie-evaluate`.
+//! With flow logs, the same rules log their names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -108,7 +108,7 @@ fn packets_fare_by_either_layout_as_policies_mean() {
     }
 }
 
-/// With no room at all, and with room for some chains.
+/// Without any room, and with room for some chains.
 #[test]
 fn packets_fare_alike_where_layouts_are_over_budget() {
     for room in [0, 32 << 10] {
@@ -119,7 +119,7 @@ fn packets_fare_alike_where_layouts_are_over_budget() {
     }
 }
 
-/// A test that cannot fail proves nothing.
+/// Checks that the test detects a policy that is missing from its group.
 #[test]
 fn a_policy_that_is_left_out_of_its_group_is_noticed() {
     let spoil = |chain: Chain| {
@@ -134,7 +134,8 @@ fn a_policy_that_is_left_out_of_its_group_is_noticed() {
     assert!(matches!(result, Err(TestError::Fail(..))), "not noticed");
 }
 
-/// What FORWARD does with packets of known connections between all kinds of interfaces.
+/// FORWARD gives packets of known connections the same verdict in both layouts, between all kinds
+/// of interfaces.
 #[test]
 fn packets_of_known_connections_fare_by_either_layout_alike() {
     let felix = forwarding(Layout::Felix);
@@ -169,8 +170,9 @@ fn packets_of_known_connections_fare_by_either_layout_alike() {
     assert_eq!(at_once, 28);
 }
 
-/// What INPUT and OUTPUT do with packets of known connections by all kinds of interfaces, also beside guards of tunnels and IPVS, and
-/// how many rules these meet.
+/// INPUT and OUTPUT give packets of known connections the same verdict in both layouts, on all
+/// kinds of interfaces, also with guards of tunnels and IPVS; and the number of rules that these
+/// packets traverse.
 #[test]
 fn packets_of_known_connections_of_the_host_fare_by_either_layout_alike() {
     let tunnel = |config: RulesConfig| {
@@ -209,7 +211,7 @@ fn packets_of_known_connections_of_the_host_fare_by_either_layout_alike() {
                             skb.conntrack.extend(is_translated.then_some(ConntrackState::Dnat));
                             skb.local_addresses.insert([10, 0, 0, if is_input { 2 } else { 1 }].into());
                             let [by_felix, by_fast] = [&felix, &fast].map(|tables| tables.walk(hook, &skb).unwrap());
-                            // Nothing follows these chains but the end of a base chain that accepts.
+                            // After these chains, the base chain ends and accepts.
                             let fate =
                                 |walk: &Walk| if walk.fate == Fate::Returned { Fate::Accepted } else { walk.fate };
                             let told = |walk: &Walk| (fate(walk), walk.mark);
@@ -225,17 +227,17 @@ fn packets_of_known_connections_of_the_host_fare_by_either_layout_alike() {
                 }
             }
         }
-        // The other ones are within the limits of an endpoint that has some.
+        // The others are within the limits of an endpoint that has limits.
         assert!(known > 40 && others <= 4, "{known} {others}");
     }
 }
 
-/// Three workloads, of which one is down and one has limits, and a host endpoint.
+/// Returns three workloads, of which one is down and one has limits, and a host endpoint.
 fn forwarding(layout: Layout) -> Tables {
     endpoints(of_layout(layout, false))
 }
 
-/// The same with another configuration.
+/// As [`forwarding`], with another configuration.
 fn endpoints(config: RulesConfig) -> Tables {
     let renderer = Renderer::new(config);
     let mut tables = Tables::new();
@@ -276,7 +278,7 @@ fn endpoints(config: RulesConfig) -> Tables {
     tables
 }
 
-/// All of a scenario in one table, with sets that are empty.
+/// Returns a complete scenario in one table, with empty sets.
 fn transaction(id: TableId, tables: &[(Table, &Tables)]) -> Transaction {
     let mut transaction = Transaction::new(id);
     let (mut sets, mut maps, mut chains) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
@@ -341,7 +343,7 @@ kernel_test! {
                 let tables: Vec<_> = chains.tables().filter(|(of, ..)| *of == family).map(|(_, table, it)| (table, it)).collect();
                 let mut transaction = transaction(table, &tables);
                 if number == 0 {
-                    // Numbers of endpoints in marks, for which no scenario asks.
+                    // Endpoint numbers in marks, which no scenario uses.
                     transaction.commands.extend(mark_map());
                     transaction.commands.extend(port_lists());
                 }
@@ -373,7 +375,7 @@ kernel_test! {
     }
 }
 
-/// A chain that asks for lists of ports in which some are listed twice, contain others or are next to others.
+/// Returns a chain that matches port lists with duplicate, overlapping and adjacent ports.
 fn port_lists() -> Vec<Command> {
     const LISTS: [&[(u16, u16)]; 14] = [
         &[(3, 3), (4, 4)],
@@ -412,7 +414,7 @@ fn port_lists() -> Vec<Command> {
     [Command::AddChain { chain: chain.clone(), base: None }].into_iter().chain(rules).collect()
 }
 
-/// A chain that asks a map of marks.
+/// Returns a chain with a map of marks.
 fn mark_map() -> Vec<Command> {
     let (chain, map) = (LayeredName::from_kernel("filter-cali-marks"), LayeredName::from_kernel("filter-cali-mark"));
     let names = FullNames::default();

@@ -1,4 +1,4 @@
-//! What the maps of eBPF programs hold, and what programs make of it.
+//! Contents of the eBPF maps, and their interpretation by the programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,11 +8,11 @@ use tortie_ebpf::{CELLS, Transport};
 use tortie_evaluate::Packet;
 use tortie_model::Direction;
 
-/// Values of maps, which are zeros before they are written.
+/// Map values, which are zero before they are written.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Maps(BTreeMap<(MapKind, u32), Vec<u8>>);
 
-/// An entry of a map.
+/// Map and index of a value.
 pub(crate) type Entry = (MapKind, u32);
 
 impl Maps {
@@ -31,7 +31,7 @@ impl Maps {
         u32::from_ne_bytes(bytes.unwrap_or_default())
     }
 
-    /// The value of a key.
+    /// Returns the value of a key in a trie.
     pub(crate) fn tree(&self, root: u32, key: &[u8]) -> u32 {
         let mut cell = root;
         for byte in key {
@@ -43,13 +43,13 @@ impl Maps {
         value_of(cell)
     }
 
-    /// The value of roots that is in force; `None` if none is.
+    /// Returns the slot of the roots in force; `None` if none are.
     fn in_force(&self) -> Option<u32> {
         let slot = self.number(MapKind::Current, 0, 0);
         (self.number(MapKind::Roots, slot, roots::FLAGS) & roots::IN_FORCE.unsigned_abs() != 0).then_some(slot)
     }
 
-    /// The endpoint of an interface; 0 if it has none.
+    /// Returns the endpoint of an interface; 0 if it has none.
     pub(crate) fn endpoint_at(&self, interface: u32) -> u32 {
         let Some(slot) = self.in_force() else { return 0 };
         self.tree(self.number(MapKind::Roots, slot, roots::INTERFACES), &interface.to_be_bytes())
@@ -63,7 +63,8 @@ impl Maps {
         self.number(MapKind::Endpoints, endpoint, endpoint::KIND)
     }
 
-    /// What a group of an endpoint says about a packet, as the value of a cell; `None` if it is not asked.
+    /// Returns the decision of an endpoint's group for a packet, as the value of a cell; `None` if
+    /// the group is not used.
     pub(crate) fn ask(&self, endpoint: u32, place: u32, direction: Direction, packet: &Packet) -> Option<u32> {
         let slot = self.in_force()?;
         if self.number(MapKind::Endpoints, endpoint, endpoint::ASKED) >> place & 1 == 0 {
@@ -74,7 +75,7 @@ impl Maps {
         Some(self.group(self.group_roots(group), |address| self.class_at(slot, address), direction, packet))
     }
 
-    /// The class that programs find an address to have by some roots.
+    /// Returns the class of an address, as programs find it by some roots.
     fn class_at(&self, slot: u32, address: IpAddr) -> u32 {
         let [v4, _] = roots::ADDRESSES;
         let root = match address {
@@ -87,7 +88,7 @@ impl Maps {
         self.tree(self.number(MapKind::Roots, slot, root), &octets(address))
     }
 
-    /// What the hash table says of an address: its class, or in which tree it is.
+    /// Returns the class of an address in the hash table, or else the trie that has it.
     fn exact(&self, slot: u32, address: [u8; 16]) -> Result<u32, i16> {
         let [_, full] = roots::ADDRESSES;
         let buckets = self.number(MapKind::Roots, slot, roots::EXACT_BUCKETS);
@@ -115,7 +116,7 @@ impl Maps {
         [0, 1, 2, 3, 4, 5, 6, 7].map(|place| self.number(MapKind::Groups, group, 4 * place))
     }
 
-    /// All that packets may meet, decisions as their counters.
+    /// Returns all entries that packets may use, with decisions as their counters.
     pub(crate) fn reached(&self) -> BTreeSet<Entry> {
         let mut reached = BTreeSet::new();
         let Some(slot) = self.in_force() else { return reached };
@@ -143,8 +144,9 @@ impl Maps {
         reached
     }
 
-    /// IPv6 addresses, of these and of all that stand in the hash table, that are not found to have the class that the tree of all addresses
-    /// gives them: by the roots that are in force, or by others that packets may be at.
+    /// Returns the IPv6 addresses, of these and of all in the hash table, whose class differs from
+    /// that of the full address trie, by the roots in force or by others that packets may still
+    /// use.
     pub(crate) fn wrong_classes(&self, held: &BTreeSet<Entry>, addresses: &BTreeSet<Ipv6Addr>) -> Vec<String> {
         let held = held.iter().filter(|(map, _)| *map == MapKind::Roots).map(|(_, slot)| *slot);
         let slots: BTreeSet<u32> = held.chain(self.in_force()).collect();
@@ -162,12 +164,12 @@ impl Maps {
         self.0.iter().filter(|((map, _), _)| *map == MapKind::Exact).flat_map(|(_, value)| entries(value))
     }
 
-    /// How many IPv6 addresses count beside the tree.
+    /// Returns the number of IPv6 addresses that are valid in the hash table.
     pub(crate) fn exact_count(&self) -> usize {
         self.exact_entries().filter(|(_, class)| class & ExactRecord::OPEN != 0).count()
     }
 
-    /// The values that a tree leads to.
+    /// Returns all values of a trie.
     fn values_of(&self, root: u32) -> BTreeSet<u32> {
         if block_of(root).is_none() {
             return [value_of(root)].into();
@@ -179,7 +181,8 @@ impl Maps {
         cells.filter(|cell| block_of(*cell).is_none()).map(value_of).collect()
     }
 
-    /// What trees say about a packet whose addresses have these classes: the value of a cell.
+    /// Returns the decision of tries for a packet whose addresses have these classes, as the value
+    /// of a cell.
     pub(crate) fn group(
         &self,
         group: [u32; 8],
@@ -212,7 +215,7 @@ impl Maps {
         }
     }
 
-    /// The blocks of trees.
+    /// Returns the blocks of tries.
     pub(crate) fn blocks_of(&self, roots: impl IntoIterator<Item = u32>) -> BTreeSet<u32> {
         let mut found = BTreeSet::new();
         let mut cells: Vec<u32> = roots.into_iter().collect();
@@ -227,7 +230,7 @@ impl Maps {
     }
 }
 
-/// The addresses of a bucket with their classes, each of which has a bit that says whether it is open.
+/// Returns the addresses of a bucket with their classes; a bit of the class marks an open address.
 fn entries(record: &[u8]) -> impl Iterator<Item = ([u8; 16], u32)> + '_ {
     (0..ExactRecord::WAYS).map(|way| {
         let class = &record[usize::try_from(ExactRecord::CLASSES).unwrap() + 4 * way..][..4];
@@ -235,8 +238,8 @@ fn entries(record: &[u8]) -> impl Iterator<Item = ([u8; 16], u32)> + '_ {
     })
 }
 
-/// The block that a cell leads to, which says how many bytes it is from the first one. Values have the highest bit, and zeros are where nothing
-/// has been written.
+/// Returns the block to which a cell points, by its offset in bytes. Values have the highest bit
+/// set; zero means never written.
 fn block_of(cell: u32) -> Option<u32> {
     (cell != 0 && cell >> 31 == 0).then(|| {
         let bytes = u32::try_from(4 * CELLS).unwrap();

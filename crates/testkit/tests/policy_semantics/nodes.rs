@@ -1,4 +1,5 @@
-//! The maps of a node hold what is to be in force after any history, and never anything else on the way there.
+//! A node's maps hold the desired state after any history, and no other state at any moment on the
+//! way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -34,7 +35,7 @@ const DIRECTIONS: [Direction; 2] = [Direction::Ingress, Direction::Egress];
 enum Event {
     Interface(Interface),
     Gone(u32),
-    /// One of the endpoints that are there besides the scenario's, as in the first or the second state, or not at all.
+    /// An additional endpoint, in its first or second state, or removed.
     Endpoint(usize, Option<bool>),
 }
 
@@ -56,7 +57,8 @@ fn workload(name: &str) -> WorkloadEndpointId {
     WorkloadEndpointId { orchestrator: "k8s".into(), workload: name.into(), endpoint: "eth0".into() }
 }
 
-/// Endpoints with the policies of the scenario's that compete for interfaces, in one of two states each.
+/// Returns an endpoint with the scenario's policies that competes for an interface, in one of two
+/// states.
 fn endpoint(number: usize, tiers: &TierList, is_second: bool) -> DesiredUpdate {
     let pod = |name: &str, interface: &str, state, nets: &[&str], allowed: &[&str]| {
         let nets: Vec<Cidr> = nets.iter().map(|net| net.parse().unwrap()).collect();
@@ -105,7 +107,7 @@ fn endpoint(number: usize, tiers: &TierList, is_second: bool) -> DesiredUpdate {
     }
 }
 
-/// All that was told, and who has which interface by it, worked out as simply as can be.
+/// All updates sent so far, and the resulting owners of interfaces, computed by brute force.
 struct Told {
     updates: Vec<DesiredUpdate>,
     workloads: BTreeMap<WorkloadEndpointId, WorkloadEndpointState>,
@@ -197,7 +199,7 @@ impl Told {
     }
 }
 
-/// What becomes of packets at each endpoint and each of its groups.
+/// Verdicts for packets, by endpoint and group.
 type Decisions = Vec<(u32, u32, Option<Verdict>)>;
 
 fn decisions(maps: &Maps, node: &Node, packets: &[Packet]) -> Decisions {
@@ -222,7 +224,7 @@ fn decisions(maps: &Maps, node: &Node, packets: &[Packet]) -> Decisions {
     found
 }
 
-/// The verdict of a cell.
+/// Returns the verdict of a cell.
 fn verdict_of(cell: u32) -> Verdict {
     match cell & 3 {
         0 => Verdict::Deny,
@@ -232,7 +234,7 @@ fn verdict_of(cell: u32) -> Verdict {
 }
 
 fn expect(maps: &Maps, node: &Node, told: &Told, packets: &[Packet]) -> Result<(), TestCaseError> {
-    // Of whatever a group lacks something, all is denied, and of nothing else.
+    // Groups with a missing object deny everything; other groups are not affected.
     let place = |problem: &Problem| {
         let layer = LAYERS.iter().position(|layer| *layer == problem.layer).unwrap();
         2 * layer + usize::from(problem.direction == Direction::Egress)
@@ -251,7 +253,7 @@ fn expect(maps: &Maps, node: &Node, told: &Told, packets: &[Packet]) -> Result<(
         let name = owner.name();
         let verdict = |answer: Result<Answer, _>, place: u32| {
             let is_closed = name.clone().is_some_and(|name| closed.contains(&(name, place as usize)));
-            // A rule that can never match may lack something.
+            // A rule that can never match may have missing objects.
             if is_closed { Some(Verdict::Deny) } else { answer.ok().map(|answer| answer.verdict) }
         };
         for packet in packets {
@@ -291,11 +293,11 @@ fn expect(maps: &Maps, node: &Node, told: &Told, packets: &[Packet]) -> Result<(
     Ok(())
 }
 
-/// Maps that are written one entry after the other.
+/// Maps that are written one entry at a time.
 #[derive(Default)]
 struct Live {
     maps: Maps,
-    /// What packets may still be at.
+    /// Entries that packets may still use.
     held: BTreeSet<Entry>,
 }
 
@@ -336,7 +338,7 @@ impl Live {
         Ok(())
     }
 
-    /// However an address is looked for, it has the class that the tree of all addresses gives it.
+    /// Checks that every lookup of an address gives the class of the full address trie.
     fn expect_classes(&self, packets: &[Packet]) -> Result<(), TestCaseError> {
         let ends = packets.iter().flat_map(|packet| [packet.source(), packet.destination()]);
         let addresses = ends.filter_map(|end| if let IpAddr::V6(end) = end { Some(end) } else { None }).collect();
@@ -352,8 +354,8 @@ impl Live {
     }
 }
 
-/// Whether some class of addresses has only networks of which more specific ones leave nothing: it may get another number in
-/// another process, since nothing in the maps tells which it was.
+/// Reports whether a class of addresses has only networks that more specific ones cover completely.
+/// Another process may number it differently, since the maps do not contain its number.
 fn has_hidden_class(told: &Told) -> bool {
     let mut classes = Classes::new(open_settings());
     told.updates.iter().for_each(|update| drop(classes.apply(update)));
@@ -375,7 +377,7 @@ fn has_hidden_class(told: &Told) -> bool {
     all != visible
 }
 
-/// Another process that was told the same and goes on with the maps.
+/// Returns a node of another process with the same updates that continues with the maps.
 fn restarted(told: &Told, maps: &Maps, decisions: u32) -> Node {
     let mut node = Node::new(node_settings());
     told.updates.iter().for_each(|update| drop(node.on_update(update)));
@@ -393,12 +395,12 @@ fn node_settings() -> NodeSettings {
     NodeSettings { evaluate: open_settings(), ..NodeSettings::default() }
 }
 
-/// Nothing but policy decides.
+/// Returns settings with which only policy decides.
 fn open_settings() -> Settings {
     Settings { vxlan_from_workloads: true, ipip_from_workloads: true, ..Settings::default() }
 }
 
-/// Gives how many addresses were found beside the tree at some time.
+/// Checks a history, and returns the number of addresses that were found in the hash table.
 fn check(history: &History, events: &[Vec<Event>]) -> Result<usize, TestCaseError> {
     let mut found = 0;
     let packets: Vec<Packet> = history.packets().into_iter().step_by(4).collect();
@@ -429,7 +431,7 @@ fn check(history: &History, events: &[Vec<Event>]) -> Result<usize, TestCaseErro
             let in_use = live.maps.reached();
             let writes: Vec<Write> = node.flush().writes().collect();
             let entries: Vec<Entry> = writes.iter().map(|write| (write.map, write.index)).collect();
-            // Addresses are opened beside the tree as soon as no packet can be at another.
+            // Addresses are opened in the hash table once no packet can use the old state.
             let is_again = entries.iter().any(|(map, _)| *map != MapKind::Exact);
             if is_again && !has_hidden_class(&told) || entries.iter().any(|entry| in_use.contains(entry)) {
                 return Err(TestCaseError::fail(format!("written again: {entries:?}")));
@@ -439,7 +441,7 @@ fn check(history: &History, events: &[Vec<Event>]) -> Result<usize, TestCaseErro
             live.expect_classes(&packets)?;
         }
     }
-    // What it led to, all at once.
+    // The resulting state, created at once.
     let mut fresh = Node::new(node_settings());
     told.updates.iter().for_each(|update| drop(fresh.on_update(update)));
     told.interfaces.values().for_each(|interface| fresh.on_interface(interface.clone()));
@@ -451,7 +453,7 @@ fn check(history: &History, events: &[Vec<Event>]) -> Result<usize, TestCaseErro
     Ok(found)
 }
 
-/// Removes all objects, and expects that no entries of them remain.
+/// Removes all objects, and checks that no entries of them remain.
 fn expect_nothing_left(
     mut told: Told,
     mut node: Node,
@@ -468,7 +470,7 @@ fn expect_nothing_left(
     live.flush(&mut node, packets)?;
     live.reclaim(&mut node);
     assert!(node.is_empty(), "{node:#?}");
-    // Addresses beside the tree are closed, and stand there until their places are needed.
+    // Addresses in the hash table are closed, and stay until their places are needed.
     assert_eq!(live.maps.exact_count(), 0);
     let others = node.all().filter(|write| write.map != MapKind::Exact);
     let left: Vec<Entry> = others.map(|write| (write.map, write.index)).collect();

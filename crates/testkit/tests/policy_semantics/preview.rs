@@ -1,4 +1,4 @@
-//! What `tortie-evaluate` says of a staged policy is what the policies mean once it is committed.
+//! `tortie-evaluate` gives a staged policy the verdict that the policies have once it is committed.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::evaluate::{evaluated, evaluator, settings};
 use crate::runner;
 use crate::scenario::{host_name, scenarios, workload_id};
 
-/// The same state with a staged policy in force, and without what it replaces.
+/// Returns the state with a staged policy in force, and without the policy that it replaces.
 fn with_committed(state: &DesiredState, staged: &PolicyId, committed: &PolicyId) -> DesiredState {
     let mut state = state.clone();
     let ids = |ids: &Arc<[PolicyId]>| -> Arc<[PolicyId]> {
@@ -68,7 +68,7 @@ fn a_staged_policy_is_previewed_as_it_would_be_enforced() {
     assert!(changed.into_inner() > 0, "no staged policy would change anything");
 }
 
-/// The layers of a host endpoint, as both name them.
+/// Layers of a host endpoint, as both crates name them.
 const LAYERS: [(tortie_evaluate::Layer, Layer); 4] = [
     (tortie_evaluate::Layer::Normal, Layer::Normal),
     (tortie_evaluate::Layer::Forward, Layer::Forward),

@@ -1,4 +1,5 @@
-//! What `tortie-classes` says of all pairs is what `tortie-evaluate` says packet by packet, deciding rules included.
+//! Differential test: `tortie-classes` for all pairs agrees with `tortie-evaluate` packet by
+//! packet, including deciding rules.
 
 use proptest::test_runner::TestCaseError;
 use tortie_classes::{Reachability, Ruling};
@@ -12,7 +13,7 @@ use crate::{
     scenario::{Scenario, scenarios},
 };
 
-/// What an end says about a packet; `None` if it says nothing.
+/// Returns the answer of an end for a packet; `None` if it has no policy.
 fn answer(
     reachability: &Reachability<'_>,
     (own, direction, peer): (usize, Direction, usize),
@@ -26,11 +27,11 @@ fn answer(
     let found: Vec<&Ruling> = rulings.filter(|ruling| is_in(packet, &ruling.traffic, ruling.source_ports)).collect();
     match &found[..] {
         [ruling] => Ok(Some(Answer { verdict: ruling.verdict, decided_by: ruling.by.clone() })),
-        others => Err(TestCaseError::fail(format!("{packet:?}: told {} times: {others:#?}", others.len()))),
+        others => Err(TestCaseError::fail(format!("{packet:?}: reported {} times: {others:#?}", others.len()))),
     }
 }
 
-/// How many packets pass.
+/// Checks a packet, and returns 1 if it passes, otherwise 0.
 fn check_packet(state: &State, reachability: &mut Reachability<'_>, packet: &Packet) -> Result<usize, TestCaseError> {
     if packet.source() == packet.destination() {
         return Ok(0);
@@ -67,7 +68,7 @@ fn check(scenario: &Scenario, config: &tortie_rules::RulesConfig) -> Result<[usi
             }
             passing += check_packet(&state, &mut reachability, &packet)?;
         }
-        // Of some ports only.
+        // Restricted to some ports.
         let ports = [(Protocol::TCP, 8), (Protocol::UDP, 9)];
         let mut restricted = compiled.reachability(family, &ports);
         for from in 0..reachability.parties().len() {

@@ -1,5 +1,6 @@
-//! Policies, packets, verdicts and rule ids of the original's own tests of its eBPF programs: `tortie-evaluate`, the tables of
-//! `tortie-ebpf` read in Rust, the program in `rbpf` and the program in the kernel give the same.
+//! Replay of Felix's tests of its eBPF programs: `tortie-evaluate`, the tables of `tortie-ebpf`
+//! read in Rust, the program in `rbpf` and the program in the kernel give the recorded verdicts and
+//! rule ids.
 
 use std::cell::RefCell;
 
@@ -12,13 +13,13 @@ use tortie_testkit::golden;
 use crate::recorded_format::{Case, Messages, Policies, RecordedPacket, host, pod, recorded};
 use crate::tables::{Kernel, Machine, memory};
 
-/// What is said about a packet, and by what; `None` if that is not known.
+/// Verdict for a packet, with its cause if known.
 type Said = (Verdict, Option<DecidedBy>);
 
-/// Somebody who can be asked about an endpoint: about the workload, or a layer of the host.
+/// An evaluation of an endpoint: of the workload, or of a layer of the host.
 type Ask<'a> = dyn Fn(Option<Layer>, &Packet) -> Said + 'a;
 
-/// In the order in which the original's program does it. Gives what was said each time as well.
+/// Evaluates in the order of Felix's program. Returns each intermediate result as well.
 fn verdict(policies: &Policies, packet: &RecordedPacket, ask: &Ask<'_>) -> (&'static str, Vec<Said>) {
     let said = RefCell::new(Vec::new());
     let ask = |layer, packet: &Packet| {
@@ -54,7 +55,7 @@ fn in_order(
         (Verdict::Undecided, false) => ask(Some(Layer::Forward), &behind_nat),
         (decided, _) => decided,
     };
-    // The host's policies govern nothing on a workload's interface unless there are some.
+    // The host's policies apply to a workload's interface only if there are some.
     let is_governed = policies.host_interface || !policies.host_forward_tiers.is_empty();
     match by_host {
         Verdict::Deny if is_governed => "deny",
@@ -79,9 +80,10 @@ fn explain(evaluator: &Evaluator, layer: Option<Layer>, packet: &Packet) -> Expl
     explained.unwrap()
 }
 
-/// How many cases, packets, and packets with rule ids there are, and where something else is said than is recorded.
+/// Returns the numbers of cases, packets, and packets with rule ids, and the differences from the
+/// recording.
 fn compare(lines: &[&str]) -> ((usize, usize, usize), Vec<String>) {
-    // Without failsafe ports, which the original has in another program.
+    // Without failsafe ports, which Felix implements in another program.
     let settings = Settings::default();
     let kernel = Kernel::new();
     let (mut packets, mut with_ids) = (0, 0);
@@ -129,7 +131,7 @@ fn compare(lines: &[&str]) -> ((usize, usize, usize), Vec<String>) {
             }
             if let Some(expected) = &packet.rule_ids {
                 let trail = trail.into_inner();
-                // All engines say the same: what decides has the last of the ids.
+                // All engines agree that the deciding rule has the last id.
                 let last = said.last().and_then(|(_, by)| ids.of(by.as_ref()?));
                 if recorded(&trail) != &expected[..] || last.as_ref() != trail.last() {
                     different.push(format!("{}: rules {trail:?}, the last {last:?}, of {packet:?}", case.id));
@@ -149,7 +151,8 @@ fn verdicts_and_rules_are_those_of_the_original() {
     golden::assert_count("cases, packets, and those with rule ids", counts, (68, 406, 10));
 }
 
-/// One tier with one policy, of IPv4 or IPv6, and packets as protocol, what follows, verdict and rule id.
+/// Returns a case with one tier and one policy, for IPv4 or IPv6, and packets as protocol, payload,
+/// verdict and rule id.
 fn case(ip_version: u8, rules: &str, ip_sets: &str, packets: &[(u8, &str, &str, &str)]) -> String {
     let (source, destination) = if ip_version == 4 { ("10.0.0.1", "10.0.0.2") } else { ("fd00::1", "fd00::2") };
     let packet = |(protocol, rest, verdict, id): &(u8, &str, &str, &str)| {
@@ -166,7 +169,7 @@ fn case(ip_version: u8, rules: &str, ip_sets: &str, packets: &[(u8, &str, &str, 
     )
 }
 
-/// What recorded cases may have that those here do not.
+/// Features that other recorded cases may have.
 #[test]
 fn cases_with_other_protocols_are_read() {
     let to = |port: u16| format!(r#""sport":1,"dport":{port}"#);

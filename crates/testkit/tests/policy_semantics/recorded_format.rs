@@ -1,4 +1,5 @@
-//! The recorded cases of the original's tests of its eBPF programs, and what a node is told of one.
+//! Format of the recorded cases of Felix's tests of its eBPF programs, and their conversion to
+//! updates.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,7 +20,7 @@ use tortie_model::{
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
-/// How many rule ids the original records of a packet.
+/// Number of rule ids that Felix records for a packet.
 const RECORDED_IDS: usize = 32;
 
 #[derive(Debug, Deserialize)]
@@ -74,13 +75,13 @@ pub(crate) struct RecordedPacket {
     #[serde(default)]
     pub(crate) to_host: bool,
     pub(crate) verdict: String,
-    /// The rules that matched, in order, as far as the original records them.
+    /// The matching rules, in order, as far as Felix records them.
     pub(crate) rule_ids: Option<Vec<String>>,
 }
 
 impl Case {
-    /// A case as a line has it. Its ICMP packets have protocol 1 between IPv6 addresses as well: there they, and the rules about
-    /// them, are of `ICMPv6` instead, unless something else is.
+    /// Parses a line. Recorded ICMP packets have protocol 1 between IPv6 addresses too; they, and
+    /// the rules about them, become `ICMPv6` unless another part of the case uses that protocol.
     pub(crate) fn parse(line: &str) -> Self {
         let mut case: Self = serde_json::from_str(line).unwrap();
         let named = case.rules.all_rules().flat_map(|rule| [rule.get("protocol"), rule.get("not_protocol")]);
@@ -157,7 +158,7 @@ pub(crate) fn host() -> HostEndpointName {
     HostEndpointName::new("host")
 }
 
-/// A protocol by name or number, which may be written as text.
+/// Parses a protocol by name or number, which may be written as text.
 fn protocol(value: &Value) -> Protocol {
     let number = |number: u64| Protocol::Number(u8::try_from(number).unwrap());
     match value.as_str() {
@@ -235,8 +236,8 @@ fn rule(written: &BTreeMap<String, Value>) -> (Rule, RuleSets) {
     (rule, of)
 }
 
-/// Rules of the original's programs may ask for ports and ICMP messages of any protocol, which policies cannot: there they are
-/// one rule for each protocol that has them.
+/// Splits a rule by protocol. Rules of Felix's programs may match ports and ICMP messages of any
+/// protocol, which policies cannot: they become one rule for each protocol that has them.
 fn by_protocol((rule, of): (Rule, RuleSets)) -> Vec<(Rule, RuleSets)> {
     let sides = [&rule.source, &rule.destination];
     let has_ports = sides.iter().any(|side| !side.ports.is_empty() || !side.extras.not_ports.is_empty());
@@ -250,7 +251,7 @@ fn by_protocol((rule, of): (Rule, RuleSets)) -> Vec<(Rule, RuleSets)> {
     protocols.iter().map(with).collect()
 }
 
-/// Rules, and the id of each as it is recorded.
+/// Returns rules, and the recorded id of each.
 fn rules(named: &Named) -> (Rules, Vec<String>) {
     let (mut all, mut ids) = (Vec::new(), Vec::new());
     for written in &named.rules {
@@ -269,7 +270,7 @@ fn rules(named: &Named) -> (Rules, Vec<String>) {
 }
 
 fn ip_set(id: &str, members: &[String]) -> DesiredUpdate {
-    // Members of other protocols hold no packet: none of theirs has a port that sets know.
+    // Members of other protocols are omitted: no packet has a port of these that a set can match.
     let member = |text: &String| {
         let (address, port) = text.split_once(',')?;
         let (name, port) = port.split_once(':')?;
@@ -287,7 +288,7 @@ fn ip_set(id: &str, members: &[String]) -> DesiredUpdate {
     DesiredUpdate::IpSet(IpSetUpdate { id: id.into(), set_type, members })
 }
 
-/// What is recorded of what has no id.
+/// Recorded id for a decision without id.
 const NO_ID: &str = "0";
 
 /// The recorded ids of rules.
@@ -300,7 +301,7 @@ pub(crate) struct RuleIds {
 }
 
 impl RuleIds {
-    /// The id of what decides; `None` if that is no rule.
+    /// Returns the id of the deciding rule; `None` if no rule decided.
     pub(crate) fn of(&self, by: &DecidedBy) -> Option<String> {
         Some(match by {
             DecidedBy::PolicyRule { policy, index, .. } => self.policies[policy][*index].clone(),
@@ -311,7 +312,7 @@ impl RuleIds {
         })
     }
 
-    /// The ids of the rules that an explanation tells to match, in order.
+    /// Returns the ids of the matching rules of an explanation, in order.
     pub(crate) fn trail(&self, explanation: &Explanation) -> Vec<String> {
         let matched = |rules: &[RuleStep], ids: &[String]| -> Vec<String> {
             let matched = rules.iter().filter(|rule| rule.outcome == RuleOutcome::Matched);
@@ -328,12 +329,12 @@ impl RuleIds {
     }
 }
 
-/// What of a trail is recorded.
+/// Returns the recorded part of a trail.
 pub(crate) fn recorded(trail: &[String]) -> &[String] {
     trail.get(..RECORDED_IDS).unwrap_or(trail)
 }
 
-/// What a node is told, policies before what refers to them.
+/// Updates for a node, policies before objects that refer to them.
 pub(crate) struct Messages {
     pub(crate) updates: Vec<DesiredUpdate>,
     pub(crate) ids: RuleIds,
@@ -355,7 +356,7 @@ impl Messages {
         messages.updates.push(DesiredUpdate::WorkloadEndpoint(pod(), state));
         let endpoint =
             HostEndpoint { iface: Some("eth0".parse().unwrap()), profiles: of_host.into(), ..HostEndpoint::default() };
-        // What XDP runs comes before connection tracking.
+        // XDP programs run before conntrack.
         let (tiers, untracked_tiers) =
             if policies.xdp { (TierList::default(), normal) } else { (normal, TierList::default()) };
         let state = HostEndpointState {

@@ -1,4 +1,4 @@
-//! Random states and packets from a universe so small that rules and packets meet.
+//! Random states and packets from a small universe, so that rules often match.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -29,14 +29,14 @@ const NET_SETS: [&str; 4] = ["s:a", "s:b", "s:c", "svcnoport:d"];
 const PORT_SETS: [&str; 4] = ["n:a", "n:b", "svc:c", "n:d"];
 const PORTS: std::ops::RangeInclusive<u16> = 1..=30;
 
-/// A state of one node, and packets to ask about.
+/// A state of a node, and packets to evaluate.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub(crate) state: DesiredState,
     pub(crate) packets: Vec<Packet>,
 }
 
-/// The id of the workload in one of its two states of administration.
+/// Returns the id of the workload in one of its two administrative states.
 pub(crate) fn workload_id(state: AdminState) -> WorkloadEndpointId {
     let endpoint = if state == AdminState::Active { "up" } else { "down" };
     WorkloadEndpointId { orchestrator: "k8s".into(), workload: "ns/pod".into(), endpoint: endpoint.into() }
@@ -153,7 +153,8 @@ fn protocols() -> impl Strategy<Value = Protocols> {
     ]
 }
 
-/// Rules that need three or four match blocks and ask for little else, so that packets get as far as the last block.
+/// Returns rules that need three or four match blocks and match little else, so that packets reach
+/// the last block.
 fn wide_rules() -> impl Strategy<Value = (Rule, RuleSets)> {
     let ports = || {
         let spec = PORTS.prop_map(PortSpec::single);
@@ -200,7 +201,7 @@ fn mixed_rules() -> impl Strategy<Value = (Rule, RuleSets)> {
                     }
                 }
             }
-            // Ports need a protocol that has them; validation sees to it.
+            // Ports need a protocol that has ports, as validation ensures.
             if !rule.protocol.is_some_and(Protocol::supports_ports) {
                 for side in [&mut rule.source, &mut rule.destination] {
                     side.ports = [].into();
@@ -231,7 +232,7 @@ fn policies() -> impl Strategy<Value = (PolicyKind, Policy)> {
     })
 }
 
-/// A tier: what it does at its end, and its policies with the directions that they govern.
+/// A tier: its default action, and its policies with the directions to which they apply.
 type DraftTier = (Option<TierDefaultAction>, Vec<((PolicyKind, Policy), bool, bool)>);
 
 fn tiers() -> impl Strategy<Value = DraftTier> {
@@ -242,12 +243,12 @@ fn tiers() -> impl Strategy<Value = DraftTier> {
     (ends, vec((policies(), governs(), governs()), 0..8))
 }
 
-/// Some tiers; in one of four states the profiles decide everything.
+/// Returns some tiers; in one of four states only the profiles decide.
 fn tier_lists() -> impl Strategy<Value = Vec<DraftTier>> {
     prop_oneof![3 => vec(tiers(), 0..4), 1 => Just(vec![passing_tier()])]
 }
 
-/// A tier whose only policy passes everything.
+/// Returns a tier whose only policy passes everything.
 fn passing_tier() -> DraftTier {
     let pass = Rule::new(RuleAction::NextTier);
     let all = || rules(vec![(pass.clone(), RuleSets::default())]);
@@ -268,7 +269,7 @@ fn packets() -> impl Strategy<Value = Packet> {
                     u8::try_from(first % 3).unwrap(),
                     u8::try_from(second % 2).unwrap(),
                 ),
-                // The other family's ICMP, which is nothing special.
+                // ICMP of the other family, which is treated as any protocol.
                 58 => {
                     let protocol = if source.is_ipv4() { 58 } else { 1 };
                     Packet { source, destination, protocol, payload: Payload::Opaque }
@@ -294,7 +295,7 @@ fn profile_rules() -> impl Strategy<Value = Rules> {
     vec(prop_oneof![2 => any_rules(), 1 => plain_rules()], 0..5).prop_map(rules)
 }
 
-/// Rules that ask for an address only, so that many packets match and many do not.
+/// Returns rules that match only an address, so that many packets match and many do not.
 fn plain_rules() -> impl Strategy<Value = (Rule, RuleSets)> {
     let actions = select(vec![RuleAction::Allow, RuleAction::Deny, RuleAction::NextTier]);
     (actions, vec(cidrs(), 0..2)).prop_map(|(action, nets)| {
@@ -322,7 +323,8 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
     })
 }
 
-/// Scenarios with a tier, before all others, whose policies have many rules that ask for little, alike but for one or two things.
+/// Returns scenarios with an additional first tier whose policies have many short rules that differ
+/// in one or two values.
 pub(crate) fn repetitive_scenarios() -> impl Strategy<Value = Scenario> {
     use RuleAction::{Allow, Deny, Log, NextTier};
     let actions = prop_oneof![12 => Just(Allow), 1 => Just(Deny), 1 => Just(NextTier), 1 => Just(Log)];
@@ -378,7 +380,8 @@ pub(crate) fn repetitive_scenarios() -> impl Strategy<Value = Scenario> {
     })
 }
 
-/// Rules that decide and ask for one address of a side, mostly of a single host, so that many of them follow each other.
+/// Returns deciding rules that match one address of a side, mostly of a single host, so that many
+/// of them follow each other.
 fn rules_for_hosts(to: bool) -> impl Strategy<Value = (Rule, RuleSets)> {
     let actions =
         prop_oneof![4 => Just(RuleAction::Allow), 2 => Just(RuleAction::Deny), 1 => Just(RuleAction::NextTier)];
@@ -447,7 +450,7 @@ fn add_endpoints(state: &mut DesiredState, tiers: &TierList, profiles: &Arc<[Pro
     state.hosts.insert(host_name(), host);
 }
 
-/// Something that a rule cannot be enforced with.
+/// A change by which a rule cannot be enforced.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Spoil {
     Nothing,
@@ -466,7 +469,7 @@ pub(crate) enum Spoil {
     UnnamedExcludedSet,
 }
 
-/// What to do to the rules of a scenario, in turn.
+/// Returns changes to the rules of a scenario, in turn.
 pub(crate) fn unenforceable() -> impl Strategy<Value = Vec<Spoil>> {
     use Spoil::*;
     let spoils = vec![
@@ -489,7 +492,7 @@ pub(crate) fn unenforceable() -> impl Strategy<Value = Vec<Spoil>> {
 }
 
 impl Scenario {
-    /// The same with rules that no source gives out, since they cannot be enforced.
+    /// Returns the scenario with rules that no source sends, since they cannot be enforced.
     pub(crate) fn spoilt(mut self, spoils: &[Spoil]) -> Self {
         let mut spoils = spoils.iter().copied().cycle();
         let mut spoil_all = |rules: &Rules| {

@@ -1,5 +1,6 @@
-//! The tables of `tortie-ebpf` decide what policies mean, by the evaluator and by whoever takes them by their word: read in Rust, by
-//! the program in `rbpf`, and by the same program in the kernel.
+//! Differential test: the tables of `tortie-ebpf` give the verdicts of the evaluator and of the
+//! brute-force evaluator, read in Rust, by the program in `rbpf`, and by the same program in the
+//! kernel.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -28,12 +29,12 @@ thread_local! {
     static MAP: RefCell<Vec<[u32; CELLS]>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Of a map with so many blocks.
+/// Returns the place of a map with this number of blocks.
 fn blocks(count: u32) -> BlocksPlace {
     BlocksPlace { map: MapId(0), register: Register::R5, count }
 }
 
-/// Where the parts of a question are in the program's memory.
+/// Returns the places of a question's parts in the program's memory.
 fn question(family: Family, count: u32) -> Places {
     Places {
         blocks: blocks(count),
@@ -58,12 +59,12 @@ fn program(family: Family, count: u32) -> Program {
     program.set(Register::R7, Register::R1).set(Register::R6, Register::R1);
     program.decide(&question(family, count), missing);
     program.set(Register::R0, Register::R9).exit();
-    // Nothing that is not there may be taken for a decision.
+    // A missing block must not count as a decision.
     program.place(missing).set(Register::R0, -1).exit();
     program.assemble().unwrap()
 }
 
-/// What the program reads.
+/// Returns the input of the program.
 pub(crate) fn memory(tables: &Tables, group: GroupId, direction: Direction, packet: &Packet) -> Vec<u8> {
     let octets = |address: std::net::IpAddr| match address {
         std::net::IpAddr::V4(address) => [&address.octets()[..], &[0; 12]].concat(),
@@ -84,16 +85,16 @@ pub(crate) fn memory(tables: &Tables, group: GroupId, direction: Direction, pack
     memory
 }
 
-/// The program with its maps in the kernel. What is asked is in an array, as is what is answered.
+/// The program with its maps in the kernel. Question and answer are in an array.
 pub(crate) struct Kernel {
     blocks: ArrayMap,
     asked: ArrayMap,
     programs: [tortie_bpf::Program; 2],
 }
 
-/// How many blocks the map of the kernel has.
+/// Number of blocks in the kernel's map.
 const BLOCKS: u32 = 1 << 15;
-/// What is asked, and behind it eight bytes of answer.
+/// Bytes of a question, followed by eight bytes of answer.
 const ASKED: usize = 120;
 const ANSWER: i16 = 112;
 const NOTHING: i32 = -1;
@@ -147,7 +148,7 @@ impl Kernel {
         DecisionId::from_cell(u32::try_from(decision).unwrap_or_default())
     }
 
-    /// The decision, and how long it took.
+    /// Returns the decision and the elapsed time.
     fn run(&self, family: Family, mut memory: Vec<u8>, times: u32) -> (u64, u32) {
         memory.resize(ASKED, 0);
         self.asked.write(0, &memory).unwrap();
@@ -158,13 +159,13 @@ impl Kernel {
     }
 }
 
-/// The program in `rbpf`, which reads the blocks of the thread.
+/// The program in `rbpf`, which reads a thread-local copy of the blocks.
 pub(crate) struct Machine {
     programs: [Vec<u8>; 2],
 }
 
 impl Machine {
-    /// With all that new tables have, which the kernel is given as well.
+    /// Creates it with all blocks of new tables, which are also written to the kernel.
     pub(crate) fn of(tables: &mut Tables, kernel: &Kernel) -> Self {
         let extent = tables.blocks().extent();
         let written: Vec<_> =
@@ -173,7 +174,7 @@ impl Machine {
         Self::new(&written, extent)
     }
 
-    /// With what the tables have written, all of it.
+    /// Creates it with all written blocks.
     fn new(written: &[(u32, [Cell; CELLS])], extent: usize) -> Self {
         MAP.with_borrow_mut(|map| {
             map.clear();
@@ -187,7 +188,7 @@ impl Machine {
         Self { programs: Family::ALL.map(|family| program(family, count).bytes_with_addresses(|_| address)) }
     }
 
-    /// The cell that decides; all bits if something is missing.
+    /// Returns the deciding cell; all bits set if a block is missing.
     pub(crate) fn run(&self, family: Family, mut memory: Vec<u8>) -> u64 {
         let program = &self.programs[usize::from(family == Family::V6)];
         let mut machine = rbpf::EbpfVmRaw::new(Some(program)).unwrap();
@@ -199,12 +200,13 @@ impl Machine {
     }
 }
 
-/// Groups that packets are asked of, with the direction.
+/// Returns the groups to evaluate, with the direction.
 pub(crate) fn groups(compiled: &Compiled<'_>) -> Vec<(GroupId, Direction)> {
     asked().into_iter().filter_map(|question| group(compiled, question)).collect()
 }
 
-/// What packets are asked of groups: each stands for one, and for what an endpoint's policies mean.
+/// Returns the questions about groups: each corresponds to a group, and to the meaning of an
+/// endpoint's policies.
 fn asked() -> Vec<Question> {
     let mut asked = Vec::new();
     for direction in [Direction::Ingress, Direction::Egress] {
@@ -257,8 +259,8 @@ fn by_meaning(verdict: MeantVerdict) -> Verdict {
     }
 }
 
-/// The program in the kernel, the one in `rbpf`, the tables in Rust, the classes, the evaluator and whoever takes policies by their
-/// word (if it knows all that there is) say the same about each packet.
+/// Checks that the program in the kernel, the one in `rbpf`, the tables in Rust, the classes, the
+/// evaluator and the brute-force evaluator (if it supports the rules) agree on each packet.
 fn check(
     scenario: &Scenario,
     config: &tortie_rules::RulesConfig,
@@ -298,7 +300,7 @@ fn check(
             if tables.decided_direction(decision) != Some(direction) {
                 return fail(format!("{decision:?} is of {:?}", tables.decided_direction(decision)));
             }
-            // What comes before policy, programs do elsewhere.
+            // Checks before policy are in other programs.
             let answer = evaluate(&evaluator, question, &packet);
             if answer.as_ref().is_some_and(comes_before) {
                 continue;
@@ -320,13 +322,13 @@ fn check(
     Ok(())
 }
 
-/// What has been compared.
+/// Statistics of the comparisons.
 struct Judged {
-    /// Whether rules are such as the brute-force evaluator takes by their word.
+    /// Whether the brute-force evaluator supports the rules.
     oracle_knows_rules: bool,
-    /// How often, by protocol, and whether by a rule.
+    /// Number of decisions, by protocol and by whether a rule decided.
     decided: BTreeMap<(u8, bool), usize>,
-    /// How often by a group that looks at nothing.
+    /// Number of decisions by a group that reads no field.
     at_once: usize,
 }
 
@@ -364,14 +366,14 @@ fn four_engines_decide_alike_with_odd_rules() {
     run(&crate::evaluate::busy_config(tortie_rules::EndpointToHostAction::Drop), true);
 }
 
-/// A workload whose policy has so many rules, each for a set of its own and a port of its own.
+/// Returns a workload whose policy has this number of rules, each with a separate set and port.
 fn many_rules(count: u16) -> (Classes, GroupId) {
     let pod = workload_id(AdminState::Active);
     let mut classes = Classes::new(settings(&crate::chains::config()));
     let (mut rules, mut sets) = (Vec::new(), Vec::new());
     for number in 0..count {
         let set = format!("s:{number}");
-        // All of 100,000 addresses are in some set.
+        // Each of 100,000 addresses is in a set.
         let nets = (0..100_000 / u32::from(count)).map(|member| {
             Cidr::host(Ipv4Addr::from_bits(0x0a00_0000 + u32::from(number) + member * u32::from(count)).into())
         });

@@ -1,4 +1,5 @@
-//! The text of whole tables of nftables, walked packet by packet, means what the policies mean.
+//! Differential test: the text of complete nftables tables, evaluated packet by packet, gives the
+//! verdicts of the policies.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -25,16 +26,16 @@ use crate::{
     verdict,
 };
 
-/// No endpoint has it.
+/// An interface without endpoint.
 const OTHER_INTERFACE: &str = "eth9";
-/// As a workload's, but there is no such workload.
+/// A workload interface without endpoint.
 const UNKNOWN_INTERFACE: &str = "cali999";
 
 fn config() -> RulesConfig {
     RulesConfig { packet_filter: PacketFilter::Nftables(NftablesConfig::default()), ..crate::config() }
 }
 
-/// All changes that make the table of a state on a clean node.
+/// Returns all transactions that create the table of a state on a clean node.
 fn transactions(state: &DesiredState, family: Family, admin_state: AdminState) -> Vec<Transaction> {
     let renderer = Renderer::new(config());
     let mut table = Table::new(TableConfig::new(TableId::calico(family)), Features::ALL);
@@ -59,7 +60,7 @@ fn transactions(state: &DesiredState, family: Family, admin_state: AdminState) -
     let mut asked = BTreeMap::new();
     for of in Layer::ALL {
         for chain in layer(&renderer, state, family, of, admin_state) {
-            // Nothing leads to the chains of the workload's policies while it is down.
+            // No rule jumps to the chains of the workload's policies while it is down.
             table.pin_chain(of, chain.name, true);
             asked.extend(chain.rules.iter().flat_map(|rule| rule.matches.iter()).filter_map(
                 |question| match question {
@@ -107,14 +108,14 @@ fn text(transactions: &[Transaction]) -> String {
     transactions.iter().map(ToString::to_string).collect()
 }
 
-/// The tables of both families, while the workload is up and while it is down.
+/// Tables of both families, while the workload is up and while it is down.
 struct Texts {
     up: [Ruleset; 2],
     down: [Ruleset; 2],
 }
 
 impl Texts {
-    /// What becomes of a state, its text changed by `spoil`.
+    /// Renders a state, with its text changed by `spoil`.
     fn new(state: &DesiredState, spoil: &dyn Fn(String) -> String) -> Result<Self, TestCaseError> {
         let read = |family, admin_state| {
             let text = spoil(text(&transactions(state, family, admin_state)));
@@ -130,7 +131,7 @@ impl Texts {
         walk(of, LayeredName::new(layer, chain.as_str()).as_str(), skb)
     }
 
-    /// Workloads are found by the verdict maps, from where the kernel begins.
+    /// Checks that the verdict maps find the workloads, from the base chains on.
     fn check_ways(&self, scenario: &Scenario) -> Result<(), TestCaseError> {
         let from = |question: Direction| match question {
             Direction::Ingress => [OTHER_INTERFACE, WORKLOAD_INTERFACE],
@@ -154,7 +155,7 @@ impl Texts {
                     (if interface == WORKLOAD_INTERFACE { UNKNOWN_INTERFACE } else { interface }).to_owned()
                 };
                 is(&self.up, &Skb::new(*packet, &unknown(input), &unknown(output)), Fate::Dropped)?;
-                // What has to do with no endpoint goes its way.
+                // Packets without an endpoint pass.
                 is(&self.up, &Skb::new(*packet, OTHER_INTERFACE, "eth8"), Fate::Returned)?;
             }
         }
@@ -182,7 +183,7 @@ fn texts_of_nftables_mean_what_the_policies_mean() {
     }
 }
 
-/// A test that cannot fail proves nothing: each of these defects must be noticed.
+/// Checks that the test detects each of these defects.
 #[test]
 fn defects_of_texts_are_noticed() {
     fn without(text: &str, drop: impl Fn(&str) -> bool) -> String {
@@ -222,7 +223,8 @@ fn verdicts_of_both_walkers_are_read_alike() {
 }
 
 kernel_test! {
-    /// The same text goes through `nft`, which compiles it itself, and the same changes through the kernel's own interface.
+    /// The same text goes through `nft`, which compiles it itself, and the same changes through
+    /// netlink.
     fn nft_and_the_kernel_take_what_the_walker_takes() {
         let mut runner = runner(1, 0);
         for _ in 0..6 {

@@ -1,5 +1,5 @@
-//! The rules that `tortie-classes` says come to nothing are those that `tortie-evaluate` finds no packet for, whatever the rules
-//! are.
+//! Differential test: the rules that `tortie-classes` reports as unused are those for which
+//! `tortie-evaluate` finds no packet, for any rules.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,14 +25,14 @@ use crate::{
 
 const LAYERS: [Layer; 4] = [Layer::Normal, Layer::Forward, Layer::Untracked, Layer::PreDnat];
 
-/// As many are asked about at most if all are.
+/// Maximum number of packets for a complete evaluation.
 const MAX_PACKETS: usize = 8000;
-/// As many are asked about if there are more.
+/// Number of packets evaluated if there are more.
 const SOME_PACKETS: usize = 500;
 
 type UsedRules = BTreeSet<(PolicyId, Direction, usize)>;
 
-/// An address of each class that has any: it is at an edge of a network, or next to one.
+/// Returns an address of each class: at the edge of a network, or next to it.
 fn addresses(compiled: &Compiled<'_>) -> Vec<IpAddr> {
     let mut found: BTreeMap<_, IpAddr> = BTreeMap::new();
     let mut add = |address: IpAddr| {
@@ -53,7 +53,7 @@ fn addresses(compiled: &Compiled<'_>) -> Vec<IpAddr> {
     found.into_values().collect()
 }
 
-/// A payload of each kind that any rule tells apart.
+/// Returns a payload of each kind that rules distinguish.
 fn payloads(compiled: &Compiled<'_>) -> Vec<(u8, Payload)> {
     let source_ports: Vec<u16> = compiled.source_port_classes().filter_map(|(port, _)| port).chain([0]).collect();
     let mut payloads = Vec::new();
@@ -64,7 +64,8 @@ fn payloads(compiled: &Compiled<'_>) -> Vec<(u8, Payload)> {
             L4Detail::Icmp { icmp_type, code } => (protocol, 1, u16::from_be_bytes([icmp_type, code])),
             L4Detail::Port(port) => (protocol, 2, port),
         });
-        // What begins there may go on with packets of other kinds, and of the next protocol.
+        // A range that begins there may continue with packets of other kinds, and of the next
+        // protocol.
         let next = protocol.saturating_add(1);
         starts.extend([protocol, next].into_iter().flat_map(|protocol| [0, 1, 2].map(|kind| (protocol, kind, 0))));
     }
@@ -81,7 +82,7 @@ fn payloads(compiled: &Compiled<'_>) -> Vec<(u8, Payload)> {
     payloads
 }
 
-/// Notes which rules matched that were looked at, and whose end of a tier decided.
+/// Records the matching rules, and the policies whose end of tier decided.
 fn note(explanation: &Explanation, direction: Direction, used: &mut UsedRules, denying: &mut BTreeSet<PolicyId>) {
     let mut in_tier: Vec<&PolicyId> = Vec::new();
     for step in &explanation.steps {
@@ -121,7 +122,7 @@ fn packets(compiled: &Compiled<'_>) -> Vec<Packet> {
 }
 
 fn check(scenario: &Scenario, config: &tortie_rules::RulesConfig) -> Result<[usize; 3], TestCaseError> {
-    // What comes before policies is not considered.
+    // Checks before policies are not considered.
     let settings = Settings { vxlan_from_workloads: true, ipip_from_workloads: true, ..settings(config) };
     let mut evaluator = Evaluator::new(settings.clone());
     let mut classes = Classes::new(settings);
@@ -133,7 +134,7 @@ fn check(scenario: &Scenario, config: &tortie_rules::RulesConfig) -> Result<[usi
     let unused = compiled.unused();
     let (mut used, mut denying) = (UsedRules::new(), BTreeSet::new());
     let packets = packets(&compiled);
-    // With more of them only some are asked about, which cannot tell that a rule is met by none.
+    // With more packets, only a sample is evaluated, which cannot show that a rule is unused.
     let is_all = packets.len() <= MAX_PACKETS;
     for packet in packets.iter().step_by(packets.len() / if is_all { MAX_PACKETS } else { SOME_PACKETS } + 1) {
         for direction in [Direction::Ingress, Direction::Egress] {
@@ -177,7 +178,8 @@ fn check(scenario: &Scenario, config: &tortie_rules::RulesConfig) -> Result<[usi
     Ok(if is_all { [told.len(), told.iter().filter(passing).count(), idle.len()] } else { [0; 3] })
 }
 
-/// With few policies and ports, if need be with no source ports, so that all packets can be asked about that anything tells apart.
+/// Reduces a scenario to few policies and ports, optionally without source ports, so that all
+/// distinguishable packets can be evaluated.
 fn small(mut scenario: Scenario, has_source_ports: bool) -> Scenario {
     let few = |tiers: &TierList| -> TierList {
         let few = |policies: &Arc<[PolicyId]>| policies.iter().take(2).cloned().collect();
@@ -227,7 +229,7 @@ fn small(mut scenario: Scenario, has_source_ports: bool) -> Scenario {
     scenario
 }
 
-/// With each tier's first policy once more as its second.
+/// Repeats each tier's first policy as its second.
 fn repeated(mut scenario: Scenario) -> Scenario {
     for tier in 0..2 {
         let named = |number: usize| move |id: &&PolicyId| *id.name == *format!("tier{tier}.policy{number}");
@@ -240,7 +242,7 @@ fn repeated(mut scenario: Scenario) -> Scenario {
     scenario
 }
 
-/// The policies that have a part in what endpoints are asked about.
+/// Returns the policies that affect the evaluated endpoints.
 fn governing(scenario: &Scenario) -> BTreeSet<(PolicyId, Direction)> {
     let hosts = scenario.state.hosts.values();
     let of_hosts =

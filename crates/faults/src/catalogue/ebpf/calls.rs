@@ -1,4 +1,4 @@
-//! Killed between any two things that are asked of the kernel.
+//! Kills between any two system calls of the agent.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::{
     world::BASE,
 };
 
-/// No change of this cluster asks for more.
+/// Upper bound of the calls of a change in this cluster.
 const MOST: usize = 1000;
-/// No start asks for more: it reads the value of each decision that there may be.
+/// Upper bound of the calls of a start, which reads the value of each possible decision.
 const MOST_OF_START: usize = 10_000;
 
-/// Nothing is asked but what a change needs.
+/// Begins without periodic checks, so that the agent makes only the calls of a change.
 fn quietly(stage: &mut Stage) -> Done {
     stage.environment.insert("FELIX_ROUTEREFRESHINTERVAL".to_owned(), "0".to_owned());
     by_programs(stage)
@@ -22,12 +22,12 @@ fn quietly(stage: &mut Stage) -> Done {
 
 pub(super) fn killed_in_change(stage: &mut Stage) -> Done {
     quietly(stage)?;
-    // Most is written in memory that the kernel shares, where no call is to be seen: kills at any time fall between these writes
-    // (`B1-killed`), and each by itself is judged by the property of nodes.
+    // Most writes go to memory that is mapped from the kernel, without a system call. `B1-killed`
+    // covers kills between these writes, and the property test of nodes each single write.
     killed_at_each("bpf", 1, stage)
 }
 
-/// Kills the agent at each of these calls that a change needs, of which there are so many at least.
+/// Kills the agent at each of these calls that a change makes; there must be at least `least`.
 pub(in crate::catalogue) fn killed_at_each(calls: &str, least: usize, stage: &mut Stage) -> Done {
     let mut admitted = false;
     for call in 1..MOST {
@@ -37,7 +37,7 @@ pub(in crate::catalogue) fn killed_at_each(calls: &str, least: usize, stage: &mu
         let edited = [("stranger", "web", admitted)];
         match stage.confirm(&edited) {
             Err(Trouble::AgentEnded(_)) => {}
-            // What it does once all is in force counts as well.
+            // Calls after the change is in force count as well.
             Ok(()) => stage
                 .until_within(Duration::from_secs(1), "the agent ends", |stage| Ok(stage.check().is_err()))
                 .or(Ok::<(), Trouble>(()))?,
@@ -61,9 +61,9 @@ pub(super) fn killed_in_start(stage: &mut Stage) -> Done {
     killed_at_each_of_start("bpf", 30, stage)
 }
 
-/// Kills the agent at many of these calls that a start needs, of which there are so many at least.
+/// Kills the agent at many of these calls that a start makes; there must be at least `least`.
 pub(in crate::catalogue) fn killed_at_each_of_start(what: &str, least: usize, stage: &mut Stage) -> Done {
-    // Of the many that only read not each is tried.
+    // Most calls only read, so that not each is tried.
     let calls = std::iter::successors(Some(1_usize), |call| Some(call + 1 + call / 50));
     for call in calls.take_while(|call| *call < MOST_OF_START) {
         stage.spawn_stopped()?;

@@ -1,4 +1,4 @@
-//! Maps are written by hand.
+//! Another process writes to maps.
 
 use std::{fmt::Write as _, path::PathBuf, time::Duration};
 
@@ -11,14 +11,14 @@ use crate::{
     world::BASE,
 };
 
-/// So many values are written at the most.
+/// Maximum number of values written.
 const VALUES: u64 = 256;
-/// Maps whose values are one to the kernel, with the bytes of each.
+/// Maps whose values are one value to the kernel, with the bytes of each.
 const JOINED: [(&str, u32); 5] = [("exact", 64), ("roots", 64), ("groups", 64), ("endpoints", 64), ("blocks", 1024)];
-/// Maps are looked at every second here; a machine may be busy.
+/// Maps are checked every second here; a busy machine needs longer.
 const LOOKED_AT: Duration = Duration::from_secs(4);
 
-/// Whatever is written, it is put right, and until then packets fare as they may.
+/// The agent repairs any overwritten map; until then packets may be allowed or denied wrongly.
 pub(super) fn tampered(stage: &mut Stage, map: &str) -> Done {
     by_programs(stage)?;
     for byte in ["0x00", "0xff"] {
@@ -35,14 +35,14 @@ pub(super) fn tampered(stage: &mut Stage, map: &str) -> Done {
         admit(stage, true)?;
         admit(stage, false)?;
     }
-    // A node without the agent goes on.
+    // Policy stays in force without the agent.
     stage.kill()?;
     stage.watch(Duration::from_millis(500))?;
     stage.confirm(&BASE)?;
     stage.start()
 }
 
-/// Nothing is announced: packets fare as if nobody had done anything.
+/// No wrong verdict is announced: overwritten counters must not affect packets.
 pub(super) fn counted(stage: &mut Stage) -> Done {
     by_programs(stage)?;
     for byte in ["0x00", "0xff"] {
@@ -54,20 +54,20 @@ pub(super) fn counted(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-/// The number of the maps and programs that are attached.
+/// Returns the number of the attached generation.
 fn generation(stage: &Stage) -> Result<u64, Trouble> {
     let folders = stage.links().into_iter().filter_map(|link| link.parent()?.file_name()?.to_str()?.parse().ok());
     folders.max().ok_or_else(|| Trouble::Unexpected("no program is attached".to_owned()))
 }
 
-/// Writes values of nothing but this byte into a map of the programs that are attached.
+/// Fills values of a map of the attached programs with this byte.
 fn write(stage: &Stage, map: &str, byte: &str) -> Done {
     if let Some((_, bytes)) = JOINED.into_iter().find(|(joined, _)| *joined == map) {
         return write_joined(stage, map, byte, bytes);
     }
     let number = |found: &serde_json::Value| found.as_u64().unwrap_or_default();
     for link in stage.links() {
-        // What is pinned of a rule is the program.
+        // With attachment by rule, the pinned object is the program.
         let program = match NetfilterLink::open(&link) {
             Ok(link) => link.info()?.program,
             Err(_) => Program::open(&link)?.info()?.id,
@@ -76,11 +76,11 @@ fn write(stage: &Stage, map: &str, byte: &str) -> Done {
         for id in program["map_ids"].as_array().into_iter().flatten() {
             let found = ask(stage, &format!("map show id {id}"))?;
             let name = found["name"].as_str().unwrap_or_default();
-            // The kernel keeps no more than the beginning of a name.
+            // The kernel truncates long names.
             if name.is_empty() || !format!("tortie_{map}").starts_with(name) {
                 continue;
             }
-            // Of a map with values for each CPU all of them are the same then.
+            // Sets the values of all CPUs in a per-CPU map.
             let value = format!(" {byte}").repeat(usize::try_from(number(&found["bytes_value"])).unwrap_or(0));
             let mut lines = String::new();
             for index in 0..number(&found["max_entries"]).min(VALUES) {
@@ -90,14 +90,14 @@ fn write(stage: &Stage, map: &str, byte: &str) -> Done {
             let file = stage.folder().join("updates");
             std::fs::write(&file, lines)?;
             ask(stage, &format!("batch file {}", file.display()))?;
-            // All programs have the same maps.
+            // All programs share the maps.
             return Ok(());
         }
     }
     Err(Trouble::Unexpected(format!("no program that is attached has a map of {map}")))
 }
 
-/// The same for a map that is pinned beside the links, and whose values are written in memory.
+/// As [`write()`], for a map that is pinned beside the links and written through memory.
 fn write_joined(stage: &Stage, map: &str, byte: &str, bytes: u32) -> Done {
     let digits = byte.trim_start_matches("0x");
     let byte = u8::from_str_radix(digits, 16).map_err(|error| Trouble::Unexpected(format!("{byte}: {error}")))?;
@@ -111,7 +111,7 @@ fn write_joined(stage: &Stage, map: &str, byte: &str, bytes: u32) -> Done {
     (0..array.info().entries.min(few)).try_for_each(|index| array.write(index, &value)).map_err(Trouble::Files)
 }
 
-/// What `bpftool` has to say.
+/// Returns the JSON output of `bpftool`.
 fn ask(stage: &Stage, what: &str) -> Result<serde_json::Value, Trouble> {
     let said = stage.shell(&format!("bpftool -j {what}"))?;
     serde_json::from_str(said.trim()).map_err(|error| Trouble::Unexpected(format!("bpftool {what}: {error}: {said}")))

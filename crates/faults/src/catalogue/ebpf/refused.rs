@@ -1,4 +1,4 @@
-//! The kernel refuses what is asked, or maps cannot hold what is wanted.
+//! The kernel refuses calls, or maps are too small.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::{
     world::BASE,
 };
 
-/// Waits until the agent says that it is not ready, and why.
+/// Waits until the agent reports that it is not ready, with these words.
 fn until_said(stage: &mut Stage, words: &str) -> Done {
     stage.until(&format!("readiness says \"{words}\""), |stage| {
         stage.check()?;
@@ -17,13 +17,13 @@ fn until_said(stage: &mut Stage, words: &str) -> Done {
     })
 }
 
-/// What was asked for before holds, the agent says what is wrong, and goes on by itself.
+/// The previous policy stays in force, the agent reports the problem, and recovers by itself.
 pub(super) fn for_seconds(stage: &mut Stage) -> Done {
     by_programs(stage)?;
     for admitted in [true, false] {
         let tracer = stage.inject("bpf", "error=ENOMEM")?;
         write_admit(stage, admitted)?;
-        until_said(stage, "policy is not enforced as it should be by eBPF programs")?;
+        until_said(stage, "eBPF programs do not enforce the current policy")?;
         stage.watch(Duration::from_secs(3))?;
         ensure(!tracer.injected().is_empty(), || "nothing was ever refused".to_owned())?;
         drop(tracer);
@@ -33,14 +33,14 @@ pub(super) fn for_seconds(stage: &mut Stage) -> Done {
     stage.has_all_links()
 }
 
-/// The agent neither ends nor opens, whichever call it is.
+/// The agent neither ends nor allows more, whichever call fails.
 pub(super) fn each_call(stage: &mut Stage) -> Done {
-    // Links and maps are not looked at, which asks a lot.
+    // Checks of links and maps would make many calls.
     stage.environment.insert("FELIX_ROUTEREFRESHINTERVAL".to_owned(), "0".to_owned());
     by_programs(stage)?;
     for call in 1..1000 {
         let mut refused = 0;
-        // What is there already need not be written, so that the way back takes fewer calls.
+        // The second change reuses written values, so that it takes fewer calls.
         for admitted in [true, false] {
             let tracer = stage.inject("bpf", &format!("error=ENOMEM:when={call}"))?;
             write_admit(stage, admitted)?;
@@ -49,14 +49,15 @@ pub(super) fn each_call(stage: &mut Stage) -> Done {
             refused += tracer.injected().len();
         }
         if refused == 0 {
-            // Most of what a change writes is memory that is mapped; a new decision and what comes into force are calls.
+            // Most writes of a change go to mapped memory; a new decision and the switch take
+            // calls.
             return ensure(call > 2, || format!("a change takes only {} calls", call - 1));
         }
     }
     ensure(false, || "a change takes more calls than can be".to_owned())
 }
 
-/// More networks than the map of blocks has room for, each with a block of its own.
+/// More networks than the map of blocks has room for, each in a separate block.
 pub(super) fn map_full(stage: &mut Stage) -> Done {
     const NETWORKS: usize = 5000;
     by_programs(stage)?;
@@ -65,7 +66,7 @@ pub(super) fn map_full(stage: &mut Stage) -> Done {
         |world| {
             let mut nets = Vec::new();
             for number in 0..NETWORKS {
-                // No two blocks are alike, or they would be one.
+                // No two blocks are equal, as equal blocks are shared.
                 for last in [1 + number % 250, 1 + number / 250] {
                     nets.push(format!("172.{}.{}.{last}/32", 16 + number / 250, number % 250));
                 }
@@ -93,7 +94,7 @@ pub(super) fn map_full(stage: &mut Stage) -> Done {
     admit(stage, true)
 }
 
-/// Each rule asks about another network, source port and port: their product is what a table cannot hold.
+/// Each rule matches another network, source port and port; no table can hold their product.
 pub(super) fn too_large(stage: &mut Stage) -> Done {
     const RULES: usize = 1400;
     by_programs(stage)?;
@@ -121,7 +122,7 @@ pub(super) fn too_large(stage: &mut Stage) -> Done {
     until_said(stage, "its rules make too many cells")?;
     let said = stage.get(9099, "/readiness").map(|answer| answer.body).unwrap_or_default();
     ensure(said.contains("db") && !said.contains("web"), || format!("it is not db alone that is named: {said}"))?;
-    // Others go on, and change.
+    // Other policies still apply, and can change.
     admit(stage, true)?;
     admit(stage, false)?;
     stage.change(|world| drop(world.files.remove("huge.yaml")), &[("web", "db", true)])?;

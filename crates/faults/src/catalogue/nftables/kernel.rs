@@ -1,4 +1,4 @@
-//! The kernel refuses, or the agent ends while it asks.
+//! The kernel refuses messages, or the agent is killed at one.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     stage::{Done, Stage, ensure},
 };
 
-/// Whatever it is called, it notes that it ran, and hangs.
+/// Script that records its execution under its name and hangs.
 const HANGS: &str = "#!/bin/sh\n: >\"${0%/*}/ran-${0##*/}\"\nexec sleep 1000\n";
 
 pub(super) fn programs(stage: &mut Stage) -> Done {
@@ -24,7 +24,7 @@ pub(super) fn programs(stage: &mut Stage) -> Done {
     }
     let good = stage.nftables()?;
     stage.may_be_open(super::SOON);
-    // A packet that is on its way through the rules when they go with their maps finds nothing there, and is denied.
+    // A packet that traverses the rules during their deletion finds an empty map and is denied.
     stage.may_be_cut(super::SOON);
     stage.shell("nft delete table ip calico; nft delete table ip6 calico")?;
     stage.until("both tables are there again", |stage| Ok(stage.nftables()? == good))?;
@@ -34,7 +34,7 @@ pub(super) fn programs(stage: &mut Stage) -> Done {
     ensure(ran.is_empty(), || format!("programs were run: {ran:?}"))
 }
 
-/// Nothing is asked but what a change needs.
+/// Disables periodic checks, so that the agent makes only the calls of a change.
 pub(super) fn quietly(stage: &mut Stage) {
     for parameter in ["ROUTE", "INTERFACE", "NFTABLES", "IPSETS"] {
         stage.environment.insert(format!("FELIX_{parameter}REFRESHINTERVAL"), "0".to_owned());
@@ -52,7 +52,7 @@ pub(super) fn killed_in_start(stage: &mut Stage) -> Done {
     killed_at_each_of_start("sendto,sendmsg", 10, stage)
 }
 
-/// Messages are refused, one after the other, and all for a while.
+/// The kernel refuses single messages, then all messages for a while.
 pub(super) fn refused(stage: &mut Stage) -> Done {
     quietly(stage);
     stage.begin()?;
@@ -65,7 +65,7 @@ pub(super) fn refused(stage: &mut Stage) -> Done {
             stage.confirm(&[("stranger", "web", admitted)])?;
             drop(tracer);
         }
-        // For longer than anything is tried again at once.
+        // Longer than the immediate retries last.
         let tracer = stage.inject("sendto,sendmsg", &format!("error={error}"))?;
         write_admit(stage, true)?;
         write_admit(stage, false)?;

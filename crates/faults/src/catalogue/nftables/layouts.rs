@@ -8,10 +8,10 @@ use crate::{
     world::BASE,
 };
 
-/// No change of the layout asks for more.
+/// Upper bound of the calls of a layout change.
 const MOST: usize = 1000;
 
-/// Has the configuration say it, in the place of the environment, which would win.
+/// Sets the layout in the configuration instead of the environment, which would take precedence.
 fn by_configuration(stage: &mut Stage) -> Result<[&'static str; 2], Trouble> {
     let first = stage.environment.remove("FELIX_NFTABLESLAYOUT");
     let layouts = if first.as_deref() == Some("Fast") { ["Fast", "Felix"] } else { ["Felix", "Fast"] };
@@ -24,7 +24,7 @@ fn write(stage: &mut Stage, layout: &str) -> Done {
     stage.write(|world| world.felix = Some(format!("nftablesLayout: {layout}")), &[])
 }
 
-/// Whether the tables of both families are laid out so: there are maps of addresses, or there are none.
+/// Reports whether the tables of both families have this layout: with address maps or without.
 fn is_laid_out(stage: &Stage, layout: &str) -> Result<bool, Trouble> {
     let blocks = stage.nftables()?;
     let with_maps = ["ip ", "ip6 "].map(|family| {
@@ -35,7 +35,7 @@ fn is_laid_out(stage: &Stage, layout: &str) -> Result<bool, Trouble> {
         && if layout == "Fast" { with_maps.iter().all(|maps| *maps >= 2) } else { with_maps == [0, 0] })
 }
 
-/// Nothing is announced: no packet may fare otherwise than policy says.
+/// No wrong verdict is announced: verdicts do not change during the switch.
 pub(super) fn switch(stage: &mut Stage) -> Done {
     let [first, second] = by_configuration(stage)?;
     stage.begin()?;
@@ -46,7 +46,7 @@ pub(super) fn switch(stage: &mut Stage) -> Done {
         admit(stage, true)?;
         admit(stage, false)?;
     }
-    // Between two runs.
+    // Between two runs of the agent.
     for layout in [second, first] {
         stage.stop()?;
         write(stage, layout)?;
@@ -57,12 +57,13 @@ pub(super) fn switch(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-/// Whatever is written of the new layout when the agent ends, packets fare as policy says, and the next agent goes on.
+/// Wherever the agent is killed while it writes the new layout, verdicts follow policy, and the
+/// next agent completes it.
 pub(super) fn killed_in_switch(stage: &mut Stage) -> Done {
     super::kernel::quietly(stage);
     let [first, second] = by_configuration(stage)?;
     stage.begin()?;
-    // Not each is tried of the many that only read.
+    // Most calls only read, so that not each is tried.
     let calls = std::iter::successors(Some(1_usize), |call| Some(call + 1 + call / 12));
     let mut layouts = [second, first].into_iter().cycle();
     for call in calls.take_while(|call| *call < MOST) {
@@ -74,7 +75,7 @@ pub(super) fn killed_in_switch(stage: &mut Stage) -> Done {
             is_over = is_laid_out(stage, layout)? && stage.is_ready();
             Ok(is_over || stage.check().is_err())
         })?;
-        // What it does once all is in force counts as well.
+        // Calls after the change is in force count as well.
         if is_over {
             let ends = |stage: &mut Stage| Ok(stage.check().is_err());
             is_over = stage.until_within(Duration::from_secs(1), "the agent ends", ends).is_err();

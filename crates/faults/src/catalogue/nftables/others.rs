@@ -1,4 +1,4 @@
-//! Others write to the kernel's ruleset.
+//! Other processes write to the kernel's ruleset.
 
 use std::{
     io::Write,
@@ -13,7 +13,8 @@ use crate::{
     world::BASE,
 };
 
-/// Tables at priorities before ours, between them, and behind, all of which accept everything.
+/// Tables at priorities before, between and after those of the agent; all of them accept every
+/// packet.
 const FOREIGN: &str = "
     for priority in -400 -150 -1 0 1 200; do
       table=\"inet his-$(echo $priority | tr - m)\"
@@ -24,7 +25,8 @@ const FOREIGN: &str = "
       done
     done";
 
-/// What accepts ends no other table, and what others have is left to them.
+/// An accepting foreign table does not end the evaluation of other tables, and the agent leaves
+/// foreign tables alone.
 pub(super) fn foreign(stage: &mut Stage) -> Done {
     stage.shell(FOREIGN)?;
     let list = |stage: &Stage| {
@@ -34,7 +36,7 @@ pub(super) fn foreign(stage: &mut Stage) -> Done {
     stage.begin()?;
     admit(stage, true)?;
     admit(stage, false)?;
-    // Once more, in front of ours.
+    // Once more, before the agent's tables.
     stage.shell("for table in $(nft list tables | grep -o 'his-.*'); do nft delete table inet $table; done")?;
     stage.shell(FOREIGN)?;
     let after = list(stage)?;
@@ -49,7 +51,8 @@ pub(super) fn foreign(stage: &mut Stage) -> Done {
     })
 }
 
-/// Chains of our names at other hooks, sets and maps of other types, and what we never make.
+/// Chains of the agent's names at other hooks, sets and maps of other types, and objects that the
+/// agent never creates.
 pub(super) fn occupied(stage: &mut Stage) -> Done {
     stage.shell(
         "for family in ip ip6; do
@@ -70,14 +73,14 @@ pub(super) fn occupied(stage: &mut Stage) -> Done {
     stage.begin()?;
     admit(stage, true)?;
     admit(stage, false)?;
-    ensure(!stage.nftables()?.iter().any(|block| block.contains("foreign")), || "what others made is there".to_owned())
+    ensure(!stage.nftables()?.iter().any(|block| block.contains("foreign")), || "a foreign object exists".to_owned())
 }
 
-/// `nft`, which owns tables of our name until it ends.
+/// `nft` as owner of tables with the agent's name, until it ends.
 struct Owner(Child);
 
 impl Owner {
-    /// Does something else with the tables at the same time.
+    /// Starts it; `first` is an additional command for each table in the same transaction.
     fn begin(stage: &mut Stage, first: &str) -> Result<Self, Trouble> {
         let mut nft = Command::new("nft");
         let mut child = stage.lab.node().spawn(nft.arg("-i").stdin(Stdio::piped()).stdout(Stdio::null()))?;
@@ -92,7 +95,7 @@ impl Owner {
         Ok(owner)
     }
 
-    /// The kernel deletes the tables.
+    /// Ends the process; the kernel deletes its tables.
     fn end(self, stage: &mut Stage) -> Done {
         drop(self);
         stage.until("nobody owns a table", |stage| Ok(!is_owned(stage)?))
@@ -134,7 +137,7 @@ pub(super) fn taken(stage: &mut Stage) -> Done {
     admit(stage, false)
 }
 
-/// Each edit meets a table that is not as it is believed to be.
+/// Each edit finds a table that differs from its last known state.
 pub(super) fn races(stage: &mut Stage) -> Done {
     stage.begin()?;
     for (number, change) in (0..12).zip(
@@ -147,11 +150,11 @@ pub(super) fn races(stage: &mut Stage) -> Done {
         .cycle(),
     ) {
         stage.may_be_open(SOON);
-        // Until what is flushed is there again. That no stand-in takes the place of anything is seen in the log.
+        // Until the flushed objects are restored. The log shows that no stand-in replaces a chain.
         stage.may_be_cut(SOON);
         let admitted = number % 2 == 0;
         write_admit(stage, admitted)?;
-        // Until the directory is read, and at another moment of that each time.
+        // Until the directory is read, at a different moment of that each time.
         stage.watch(Duration::from_millis(20 + 25 * number))?;
         stage.shell(&format!("for family in ip ip6; do {change}; done"))?;
         stage.confirm_within(SOON, &[("stranger", "web", admitted)])?;

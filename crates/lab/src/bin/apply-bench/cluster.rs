@@ -1,14 +1,15 @@
-//! The manifests: pods of the node, each selected by some policies, and the clients that these admit, elsewhere.
+//! Manifests: pods of the node, each selected by some policies, and the allowed clients on other
+//! nodes.
 
 use std::fmt::Write as _;
 
 use crate::Result;
 use crate::node::Node;
 
-/// The first of the ports that policies admit in their first rules; those of their other rules are below.
+/// The lowest port that a policy allows in its first rule; the ports of its other rules are below.
 const FIRST_PORT: usize = 20_000;
 
-/// What there is.
+/// Size of the cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cluster {
     pub(crate) pods: usize,
@@ -18,7 +19,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// The port that the first rule of the last policy admits after so many edits; no other admits any of these.
+    /// Returns the port that the first rule of the last policy allows after this many edits. No
+    /// other policy allows it.
     pub(crate) fn port_of(self, edit: usize) -> usize {
         FIRST_PORT + self.policies.saturating_sub(1) + edit
     }
@@ -41,14 +43,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// The manifest of one more pod, as those that there are.
+    /// Returns the manifest of one more pod, like the existing ones.
     pub(crate) fn another_pod(self, number: usize) -> Result<String> {
         let mut text = String::new();
         write_server(&mut text, self.pods + number)?;
         Ok(text)
     }
 
-    /// The name of a policy's file, and its text.
+    /// Returns the file name and the text of a policy.
     pub(crate) fn policy(self, index: usize, port: usize) -> (String, String) {
         let selected = match self.every_pod {
             true => String::new(),

@@ -1,4 +1,4 @@
-//! How long the agent takes to program a node: `cargo xtask apply-bench --help`.
+//! Measures the time that the agent takes to program a node: `cargo xtask apply-bench --help`.
 #![allow(clippy::disallowed_methods, reason = "a program that runs the agent on the machine's kernel")]
 
 mod cluster;
@@ -17,38 +17,41 @@ use node::Node;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Runs the agent on a node of its own, in a private network namespace, and measures what it takes until the kernel is as
-/// wanted.
+/// Measure how fast the agent programs the kernel of a node
+///
+/// The agent runs in a private network namespace.
 #[derive(Debug, Parser)]
 struct Args {
-    /// The agent's program.
+    /// Path of the agent
     #[arg(long)]
     agent: std::path::PathBuf,
-    /// Pods of the node.
+    /// Pods on the node
     #[arg(long, default_value_t = 200)]
     pods: usize,
-    /// Policies, each of which selects one of these pods and admits one client. There are two IP sets for each.
+    /// Policies, each of which selects one pod and allows one client
+    ///
+    /// Each policy needs two IP sets.
     #[arg(long, default_value_t = 2000)]
     policies: usize,
-    /// Rules of each policy.
+    /// Rules of each policy
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=19_000))]
     rules: u16,
-    /// Each policy selects all pods of the node, and not one.
+    /// Let each policy select all pods of the node instead of one
     #[arg(long)]
     every_pod: bool,
-    /// How many pods are added, one after the other.
+    /// Pods to add, one at a time
     #[arg(long, default_value_t = 10)]
     added: usize,
-    /// The implementation of iptables.
+    /// Implementation of iptables
     #[arg(long, default_value = "nft", value_parser = ["nft", "legacy"])]
     backend: String,
-    /// How often a policy is edited.
+    /// Edits of a policy
     #[arg(long, default_value_t = 20)]
     edits: usize,
-    /// How many IP sets become unneeded at once, at the end.
+    /// IP sets that become unneeded at once, at the end
     #[arg(long, default_value_t = 1000)]
     sets: usize,
-    /// Seconds for which nothing changes.
+    /// Seconds without changes
     #[arg(long, default_value_t = 30)]
     idle: u64,
 }
@@ -58,7 +61,7 @@ fn main() -> ExitCode {
     match measure(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Without privileges once more, as root of a user namespace.
+            // Without privileges: start again as root of a user namespace.
             let in_vain = matches!(error.downcast_ref(), Some(NetnsError::Create(_)));
             if in_vain {
                 return again_in_user_namespace();
@@ -105,7 +108,8 @@ fn measure(args: &Args) -> Result<()> {
     let share = 100.0 * ratio(used, begin.elapsed());
     println!("idle for {} s             {share:.2} % of a core", args.idle);
 
-    // What another program writes is read and put right again, so this comes after that.
+    // The agent repairs tables that another process has written, so this comes after the measured
+    // edits.
     let bare = node.restores(cluster.port_of(args.edits), args.edits)?;
     let times = ratio(median(&edits), median(&bare));
     println!("smallest write, bare      {}", of_many(&node.smallest_writes(args.edits)?));
@@ -121,22 +125,22 @@ fn measure(args: &Args) -> Result<()> {
     node.stop()
 }
 
-/// Adds pods, one by one.
+/// Adds pods, one at a time.
 fn add_pods(node: &mut Node, args: &Args, cluster: Cluster) -> Result<Vec<Duration>> {
     let add = |number: usize| Ok((format!("pod-{number}.yaml"), cluster.another_pod(number)?));
     (0..args.added).map(|number| add(number).and_then(|(name, text)| change(node, &name, &text))).collect()
 }
 
-/// Changes the port of the last policy, again and again.
+/// Edits the port of the last policy repeatedly.
 fn edit_policies(node: &mut Node, args: &Args, cluster: Cluster) -> Result<Vec<Duration>> {
     let index = args.policies.saturating_sub(1);
     let edits = (1..=args.edits).map(|edit| cluster.policy(index, cluster.port_of(edit)));
     edits.map(|(name, text)| change(node, &name, &text)).collect()
 }
 
-/// How long it takes until a file is in force.
+/// Writes a file and returns the time until it is in force.
 fn change(node: &mut Node, name: &str, text: &str) -> Result<Duration> {
-    // Apart enough that no change pays for another.
+    // A pause, so that consecutive changes do not affect each other.
     std::thread::sleep(Duration::from_millis(300));
     let before = node.applied()?;
     let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! The node: a namespace with the agent on it.
+//! The node: a network namespace with the agent in it.
 
 use std::fs;
 use std::io::Write as _;
@@ -18,14 +18,14 @@ const FAMILIES: [&str; 2] = ["iptables", "ip6tables"];
 pub(crate) struct Node {
     agent: PathBuf,
     backend: String,
-    // Ends before its namespace and folder go.
+    // Declared first, so that the agent ends before its namespace and folder are dropped.
     program: Option<Program>,
     namespace: Namespace,
     folder: TempDir,
 }
 
 impl Node {
-    /// Moves the calling thread to the node as well.
+    /// Creates the node and moves the calling thread into its namespace.
     pub(crate) fn new(agent: &Path, backend: &str) -> Result<Self> {
         let namespace = Namespace::new()?;
         namespace.enter()?;
@@ -34,7 +34,7 @@ impl Node {
         Ok(Self { agent: agent.canonicalize()?, backend: backend.to_owned(), namespace, folder, program: None })
     }
 
-    /// Replaces a manifest as an editor does.
+    /// Replaces a manifest by rename, as an editor does.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<()> {
         let new = self.folder.path().join("new");
         fs::write(&new, text)?;
@@ -45,7 +45,8 @@ impl Node {
         Ok(fs::remove_file(self.folder.path().join("manifests").join(name))?)
     }
 
-    /// Starts the agent and waits until the kernel is as wanted. Returns how long that took.
+    /// Starts the agent and waits until the kernel is in the desired state. Returns the elapsed
+    /// time.
     pub(crate) fn start(&mut self) -> Result<Duration> {
         let begin = Instant::now();
         let mut command = Command::new(&self.agent);
@@ -99,7 +100,8 @@ impl Node {
         Answer::get(&self.namespace, port, path, Duration::from_secs(5))
     }
 
-    /// What the agent has taken so far, without and with the programs that it runs.
+    /// Returns processor time and peak memory of the agent so far, without and with its child
+    /// processes.
     pub(crate) fn effort(&self) -> Result<String> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process()?))?;
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM in /proc/PID/status")?;
@@ -109,7 +111,7 @@ impl Node {
         Ok(format!("{own:.2} s of processor time, {all:.2} s with its programs; {} MiB at most", peak / 1024))
     }
 
-    /// What the tables have, and how long the applies took that put it there.
+    /// Returns the size of the tables and the duration of the applies that wrote them.
     pub(crate) fn applies(&self) -> Result<String> {
         let metrics = self.get(9091, "/metrics")?;
         let sum = |name: &str| -> f64 {
@@ -121,7 +123,7 @@ impl Node {
         Ok(format!("{applies:.2} s in applies, for {rules} rules in {chains} chains"))
     }
 
-    /// How many updates have arrived in the kernel.
+    /// Returns the number of updates that have reached the kernel.
     pub(crate) fn applied(&self) -> Result<f64> {
         self.metric("tortie_event_to_kernel_seconds_count")
     }
@@ -130,7 +132,7 @@ impl Node {
         self.until("an edit is in force", Duration::from_millis(5), |node| Ok(node.applied()? > more_than))
     }
 
-    /// The number of IP sets.
+    /// Returns the number of IP sets in the kernel.
     pub(crate) fn sets(&self) -> Result<usize> {
         Ok(output("ipset", &["list", "-name"], "")?.lines().count())
     }
@@ -143,15 +145,15 @@ impl Node {
         Ok(self.program.as_ref().ok_or("the agent does not run")?.id())
     }
 
-    /// The processor time of the agent, and of the programs that it has run.
+    /// Returns the processor time of the agent and its child processes.
     pub(crate) fn processor_time(&self) -> Result<Duration> {
         Ok(self.processor_times()?.1)
     }
 
-    /// The processor time of the agent, without and with the programs that it has run.
+    /// Returns the processor time of the agent, without and with its child processes.
     fn processor_times(&self) -> Result<(Duration, Duration)> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process()?))?;
-        // The name, in parentheses, may have spaces.
+        // The process name, in parentheses, may contain spaces.
         let (_, rest) = stat.rsplit_once(')').ok_or("unreadable /proc/PID/stat")?;
         let ticks = rest.split_whitespace().skip(11).take(4).map(|field| field.parse().unwrap_or(0));
         let ticks: Vec<u64> = ticks.collect();
@@ -160,7 +162,8 @@ impl Node {
         Ok((time(ticks.get(..2).unwrap_or_default()), time(&ticks)))
     }
 
-    /// Writes all that is in the kernel into an empty namespace, both IP versions side by side. Returns how long that took.
+    /// Writes the kernel's complete state into an empty namespace, both IP versions in parallel.
+    /// Returns the elapsed time.
     pub(crate) fn restore_all(&self) -> Result<Duration> {
         let (folder, backend) = (self.folder.path().display(), &self.backend);
         let lock = format!("export XTABLES_LOCKFILE={folder}/xtables.lock\n");
@@ -180,8 +183,9 @@ impl Node {
         Ok(begin.elapsed())
     }
 
-    /// Writes the same change as an edit of the policy that admits this port, both IP versions side by side, with nothing
-    /// but `iptables-restore`. Returns how long each took.
+    /// Writes the same change as an edit of the policy that allows this port, with
+    /// `iptables-restore` alone and both IP versions in parallel. Returns the duration of each
+    /// write.
     pub(crate) fn restores(&self, port: usize, times: usize) -> Result<Vec<Duration>> {
         let mut inputs = [String::new(), String::new()];
         for (input, family) in inputs.iter_mut().zip(FAMILIES) {
@@ -209,14 +213,14 @@ impl Node {
             .collect()
     }
 
-    /// Makes a chain of one rule in each IP version, with nothing but `iptables-restore`: what any write takes. Returns how
-    /// long each took.
+    /// Creates a chain of one rule in each IP version with `iptables-restore` alone, as the minimal
+    /// cost of a write. Returns the duration of each write.
     pub(crate) fn smallest_writes(&self, times: usize) -> Result<Vec<Duration>> {
         let input = "*filter\n:bench - -\n-A bench -j ACCEPT\nCOMMIT\n".to_owned();
         (0..times).map(|_| self.restore_side_by_side(&[input.clone(), input.clone()])).collect()
     }
 
-    /// One input for each IP version.
+    /// Writes one input per IP version, in parallel, and returns the elapsed time.
     fn restore_side_by_side(&self, inputs: &[String; 2]) -> Result<Duration> {
         std::thread::sleep(Duration::from_millis(100));
         let begin = Instant::now();
@@ -238,7 +242,7 @@ impl Node {
     }
 }
 
-/// What a program prints that must end well.
+/// Returns the output of a program that must succeed.
 fn output(program: &str, args: &[&str], input: &str) -> Result<String> {
     let mut child = Command::new(program)
         .args(args)

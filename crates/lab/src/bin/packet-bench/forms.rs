@@ -1,6 +1,7 @@
-//! What the same rules cost in other forms: `--forms`.
+//! Cost of the same rules in other nftables forms: `--forms`.
 //!
-//! A chain that sees packets before anything else does holds them, as `nft` writes them, and nothing else of the node does anything.
+//! A chain with the earliest priority holds the rules, loaded by `nft`; no other chain of the node
+//! is active.
 
 use std::fmt::{self, Write as _};
 use std::process::Command;
@@ -11,21 +12,21 @@ use crate::node::Node;
 use crate::policy::{Peers, Policy};
 use crate::traffic::{Case, Cost, Traffic};
 
-/// With more rules one behind the other a packet takes milliseconds.
+/// Most rules in sequence; with more, a packet takes milliseconds.
 const MOST_IN_LINE: u16 = 1000;
 
-/// A form of the same rules.
+/// Form of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// One rule behind the other, each with its set.
+    /// A sequence of rules, each with its set.
     InLine,
-    /// A map of addresses by hash leads to the rules that hold one.
+    /// A hash map of addresses that leads to the rules with this address.
     Address,
-    /// The same with ranges.
+    /// As `Address`, with a range map.
     AddressRange,
-    /// A map of address, protocol and port together, by hash.
+    /// A hash map of address, protocol and port.
     Together,
-    /// The same with ranges.
+    /// As `Together`, with a range map.
     TogetherRange,
 }
 
@@ -54,7 +55,7 @@ impl fmt::Display for Form {
 }
 
 pub(crate) fn measure(peers: &[Peers], rules: &[u16], packets: u32, times: u32) -> Result<()> {
-    println!("| rules ask for | form | rules | first rule | last rule | no rule | loaded in | one element more in |");
+    println!("| peers | form | rules | first rule | last rule | no rule | loaded in | one element more in |");
     println!("|---|---|---|---|---|---|---|---|");
     for peers in peers {
         for form in Form::ALL {
@@ -91,7 +92,7 @@ pub(crate) fn measure(peers: &[Peers], rules: &[u16], packets: u32, times: u32) 
     Ok(())
 }
 
-/// Has `nft` read a text, and tells how long that took.
+/// Loads a ruleset with `nft` and returns the elapsed time.
 fn load(node: &Node, text: &str) -> Result<Duration> {
     let begin = Instant::now();
     let output = node.namespace().output(Command::new("nft").args(["-f", "-"]), text)?;
@@ -101,12 +102,12 @@ fn load(node: &Node, text: &str) -> Result<Duration> {
     Ok(begin.elapsed())
 }
 
-/// The rules of a policy in a form; what none of them admits is dropped.
+/// Returns the rules of a policy in a form; packets that no rule allows are dropped.
 fn ruleset(form: Form, policy: Policy) -> String {
     let mut text = String::from("table ip forms {\n");
     let members = |rule| -> Vec<String> {
         match policy.peers {
-            // Subnets are refused before.
+            // The program has rejected subnets before.
             Peers::Networks | Peers::Subnets => vec![policy.admitted(rule).0.to_string()],
             Peers::Sets | Peers::SetsOnePort | Peers::SetsPortRange => {
                 policy.members(rule).map(|member| member.to_string()).collect()

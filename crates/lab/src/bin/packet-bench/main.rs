@@ -1,4 +1,4 @@
-//! What a packet costs by the rules that it meets: `cargo xtask packet-bench --help`.
+//! Measures the cost of a packet by the rules that it traverses: `cargo xtask packet-bench --help`.
 #![allow(clippy::disallowed_methods, reason = "a program that runs the agent on the machine's kernel")]
 
 mod forms;
@@ -28,62 +28,71 @@ use traffic::{Case, Traffic};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Runs the agent on a node of its own, in a private network namespace, with a policy of one pod that has many rules, and sends
-/// packets to that pod from another namespace.
+/// Measure the cost per packet of a policy with many rules
 ///
-/// Prints nanoseconds per packet, and how many thousands of such packets one processor sends in a second: from the system call that sends it, through the node, to the pod or to where it is dropped.
-/// All of that happens on the processor that sends. Rules differ in network, or IP set, and port, so that a packet matches one of
-/// them or none. What a packet costs that no policy looks at is the first row.
+/// Runs the agent in a private network namespace, with a policy of many rules for one pod, and
+/// sends packets to that pod from another namespace.
 ///
-/// Then what the eBPF programs of three hooks cost by themselves, as the kernel's test runs say, for the same rules in the other direction,
-/// with IPv4 and IPv6, beside what entering a program costs; how many times as long that takes with the most rules as with the fewest; and rules as instructions one behind the other, as other eBPF dataplanes have them.
+/// Prints nanoseconds per packet and packets per second (in thousands) of one processor: from the
+/// sending system call, through the node, to the pod or to the drop. The sending processor does all
+/// of this work. Rules differ in network, or IP set, and port, so that a packet matches at most one
+/// rule. The first row is the cost without any policy.
+///
+/// Then prints the cost of the eBPF programs of three hooks by the kernel's test runs, for the same
+/// rules in the other direction, with IPv4 and IPv6, next to the cost of entering a program; the
+/// ratio between the most and the fewest rules; and the cost of the same rules as sequential
+/// instructions, as other eBPF dataplanes compile them.
 #[derive(Debug, Parser)]
 struct Args {
-    /// The agent's program.
+    /// Path of the agent
     #[arg(long)]
     agent: PathBuf,
-    /// How many rules.
+    /// Numbers of rules, measured in turn
     #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1000, 10_000], value_parser = clap::value_parser!(u16).range(1..=20_000))]
     rules: Vec<u16>,
-    /// Who enforces, one behind the other.
+    /// Back ends, measured in turn
     #[arg(long, value_delimiter = ',', default_values_t = [Backend::Legacy, Backend::Nft, Backend::NftablesFelix, Backend::NftablesFast, Backend::Ebpf])]
     backends: Vec<Backend>,
-    /// How the agent finds workloads, one behind the other. By address only iptables can; other back ends are left out then.
+    /// Match of workload interfaces, measured in turn
+    ///
+    /// Only iptables can match by address; other back ends are skipped then.
     #[arg(long, value_delimiter = ',', default_values_t = [Workloads::ByName])]
     workloads: Vec<Workloads>,
-    /// Each rule is a policy by itself, all of them for this pod.
+    /// Put each rule into a separate policy for the pod
     #[arg(long)]
     policies: bool,
-    /// Flows are told: each rule tells its name.
+    /// Enable flow logs: each rule logs its name
     #[arg(long)]
     flow_logs: bool,
-    /// Only what rules cost in forms that `nft` knows for the same, without an agent: one behind the other, and maps by address, by
-    /// hash or by range, alone or together with protocol and port.
+    /// Measure the rules in other nftables forms only, without an agent
+    ///
+    /// The forms are a sequence of rules, and hash or range maps by address, alone or with protocol
+    /// and port.
     #[arg(long, conflicts_with_all = ["test_runs_only", "no_test_runs"])]
     forms: bool,
-    /// Only packets through namespaces, and nothing of what the kernel's test runs say.
+    /// Measure packets through namespaces only, without test runs
     #[arg(long, conflicts_with = "test_runs_only")]
     no_test_runs: bool,
-    /// Only what the kernel's test runs say.
+    /// Measure test runs only
     #[arg(long)]
     test_runs_only: bool,
-    /// What the rules ask for; `sets-port-range` with `--no-test-runs` alone.
+    /// Matches of the rules; `sets-port-range` needs `--no-test-runs`
     #[arg(long, value_delimiter = ',', default_values_t = [Peers::Networks, Peers::Sets])]
     peers: Vec<Peers>,
-    /// How many packets are sent at a time, fewer of them through more than 100 rules; the best of the times counts.
+    /// Packets per measurement, fewer with more than 100 rules
     #[arg(long, default_value_t = 20_000)]
     packets: u32,
-    /// How often.
+    /// Repetitions; the best one counts
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     times: u32,
 }
 
-/// How workloads are found.
+/// Match of workload interfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Workloads {
-    /// By their interfaces' names
+    /// By interface name
     ByName,
-    /// Wherever their addresses are
+    /// By address
     ByAddress,
 }
 
@@ -96,20 +105,20 @@ impl std::fmt::Display for Workloads {
     }
 }
 
-/// Who enforces.
+/// Back end of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Backend {
     /// iptables-legacy
     Legacy,
     /// iptables-nft
     Nft,
-    /// Tables of nftables, laid out as Felix does it
+    /// nftables tables in Felix's layout
     NftablesFelix,
-    /// Tables of nftables, laid out to be fast
+    /// nftables tables in the fast layout
     NftablesFast,
-    /// Programs in eBPF
+    /// eBPF programs
     Ebpf,
-    /// The same, which rules of nftables ask
+    /// eBPF programs, called by nftables rules
     EbpfRules,
 }
 
@@ -125,7 +134,7 @@ impl Backend {
         }
     }
 
-    /// How the agent is told.
+    /// Returns the agent's parameters for this back end.
     const fn parameters(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Legacy => &[("FELIX_IPTABLESBACKEND", "legacy")],
@@ -149,7 +158,7 @@ fn main() -> ExitCode {
     match measure(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Without privileges once more, as root of a user namespace.
+            // Without privileges: start again as root of a user namespace.
             let in_vain = matches!(error.downcast_ref(), Some(NetnsError::Create(_)));
             if in_vain {
                 return again_in_user_namespace();
@@ -162,10 +171,10 @@ fn main() -> ExitCode {
 
 fn measure(args: &Args) -> Result<()> {
     if args.peers.contains(&Peers::SetsPortRange) && (args.forms || !args.no_test_runs) {
-        return Err("rules for ranges of ports are known to the agent alone: add --no-test-runs".into());
+        return Err("sets-port-range needs --no-test-runs and excludes --forms".into());
     }
     if args.forms && args.peers.contains(&Peers::Subnets) {
-        return Err("a hash knows no networks: `--forms` asks for addresses or sets".into());
+        return Err("--forms supports addresses and sets, not subnets".into());
     }
     if args.forms {
         return forms::measure(&args.peers, &args.rules, args.packets, args.times);
@@ -203,7 +212,7 @@ fn measure_traffic(args: &Args) -> Result<()> {
             workloads == Workloads::ByName || matches!(backend, Backend::Legacy | Backend::Nft)
         };
         let (known, others): (Vec<_>, Vec<_>) = args.backends.iter().copied().partition(knows);
-        others.iter().for_each(|backend| eprintln!("{backend} finds no workloads {workloads}; left out"));
+        others.iter().for_each(|backend| eprintln!("skipping {backend}: it cannot find workloads {workloads}"));
         known.into_iter().map(move |backend| (workloads, backend))
     };
     let backends: Vec<(Workloads, Backend)> = args.workloads.iter().copied().flat_map(backends).collect();

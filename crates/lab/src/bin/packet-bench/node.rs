@@ -1,4 +1,4 @@
-//! The node between who sends and the pod: three namespaces in a row.
+//! The node between client and pod: three network namespaces in a row.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::{Backend, Result, Workloads};
 const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(crate) struct Node {
-    // Ends before its namespace and folder go.
+    // Declared first, so that the agent ends before its namespace and folder are dropped.
     program: Option<(PathBuf, Program)>,
     namespace: Namespace,
     client: Namespace,
@@ -26,7 +26,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// The namespaces, connected, and nothing that looks at packets.
+    /// Creates and connects the namespaces, without any packet filter.
     pub(crate) fn new() -> Result<Self> {
         let (namespace, client, pod) = (Namespace::new()?, Namespace::new()?, Namespace::new()?);
         let interface = interface_name(&Place::pod("bench", "server")).ok_or("pods have interfaces")?;
@@ -42,7 +42,7 @@ impl Node {
         let on = |name: &str| (name.to_owned(), "1");
         let proxy_arp = format!("ipv4/conf/{interface}/proxy_arp");
         let off = |name: &str| (format!("ipv4/conf/{name}/rp_filter"), "0");
-        // The pod's first answer must not wait until its gateway is found.
+        // Proxy ARP must not delay the pod's first answer.
         let proxy_delay = (format!("ipv4/neigh/{interface}/proxy_delay"), "0");
         namespace.sysctl(&[
             on("ipv4/ip_forward"),
@@ -63,22 +63,19 @@ impl Node {
         Ok(Self { program: None, namespace, client, pod, interface, folder: TempDir::new()? })
     }
 
-    /// The node itself.
     pub(crate) const fn namespace(&self) -> &Namespace {
         &self.namespace
     }
 
-    /// Where packets come from.
     pub(crate) const fn client(&self) -> &Namespace {
         &self.client
     }
 
-    /// Where they go to.
     pub(crate) const fn pod(&self) -> &Namespace {
         &self.pod
     }
 
-    /// The address of an interface of the node.
+    /// Returns the MAC address of an interface of the node.
     pub(crate) fn address_of(&self, interface: &str) -> Result<[u8; 6]> {
         let text = self.namespace.shell(&format!("ip -o link show {interface}"))?;
         let mut words = text.split_whitespace().skip_while(|word| *word != "link/ether");
@@ -88,7 +85,7 @@ impl Node {
         Ok(bytes.try_into().map_err(|_| format!("{text} is no address of Ethernet"))?)
     }
 
-    /// Starts the agent and waits until the policy is in force. Returns how long that took.
+    /// Starts the agent and waits until the policy is in force. Returns the elapsed time.
     pub(crate) fn start(
         &mut self,
         agent: &Path,
@@ -142,12 +139,12 @@ impl Node {
         Ok(self.namespace.shell(command)?)
     }
 
-    /// The interface that leads to the pod.
+    /// Returns the name of the node's interface to the pod.
     pub(crate) fn interface(&self) -> &str {
         &self.interface
     }
 
-    /// Has the kernel forget all connections, if it tracks any.
+    /// Deletes all conntrack entries, if an agent runs.
     pub(crate) fn forget_connections(&self) -> Result<()> {
         if self.program.is_some() {
             self.namespace.shell("conntrack -F 2>&1")?;
@@ -155,14 +152,14 @@ impl Node {
         Ok(())
     }
 
-    /// Ends the agent and removes what it enforced.
+    /// Ends the agent and removes its state from the kernel.
     pub(crate) fn stop(&mut self) -> Result<()> {
         let Some((agent, program)) = self.program.take() else { return Ok(()) };
         let status = program.stop()?;
         if !status.success() {
             return Err(format!("the agent ended with {status}").into());
         }
-        // What is pinned would keep the namespace.
+        // Pinned objects would keep the namespace alive.
         let lock = self.folder.path().join("xtables.lock");
         self.namespace.output(Command::new(agent).arg("cleanup").env("XTABLES_LOCKFILE", lock), "")?;
         Ok(())

@@ -1,31 +1,31 @@
-//! The policy of the pod that packets are sent to.
+//! The policy of the receiving pod.
 
 use std::fmt::{self, Write as _};
 use std::net::Ipv4Addr;
 
 use clap::ValueEnum;
 
-/// Where the pod is.
+/// Address of the pod.
 pub(crate) const POD: Ipv4Addr = Ipv4Addr::new(10, 65, 0, 2);
-/// Sends what no rule admits.
+/// Source address that no rule allows.
 pub(crate) const STRANGER: Ipv4Addr = Ipv4Addr::new(10, 199, 0, 1);
-/// The port that the first rule admits.
+/// Port that the first rule allows.
 const FIRST_PORT: u16 = 10_000;
-/// How many members the set of a rule has.
+/// Members of the IP set of a rule.
 const MEMBERS: u32 = 10;
 
-/// What rules ask for.
+/// Matches of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Peers {
-    /// An address each.
+    /// One address per rule.
     Networks,
-    /// A network of 256 addresses each, a /64 with IPv6.
+    /// A network of 256 addresses per rule; a /64 with IPv6.
     Subnets,
-    /// An IP set each.
+    /// An IP set per rule.
     Sets,
-    /// An IP set each, and all of them the same port.
+    /// An IP set per rule; the same port in all rules.
     SetsOnePort,
-    /// An IP set each, and two ports, by which no map of ports leads to them.
+    /// An IP set and a range of two ports per rule, so that no port map leads to the rule.
     SetsPortRange,
 }
 
@@ -41,34 +41,34 @@ impl fmt::Display for Peers {
     }
 }
 
-/// So many rules, each with its own peers, and its own port where these say nothing else.
+/// A number of rules with distinct peers, and with distinct ports unless `peers` says otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
     pub(crate) peers: Peers,
     pub(crate) rules: u16,
-    /// Each rule is a policy by itself.
+    /// Each rule is a separate policy.
     pub(crate) are_policies: bool,
 }
 
 impl Policy {
-    /// Who is admitted by a rule, counted from 0, and to which port.
+    /// Returns a source address and the port that a rule, counted from 0, allows.
     pub(crate) fn admitted(self, rule: u16) -> (Ipv4Addr, u16) {
         let port = if self.peers == Peers::SetsOnePort { 0 } else { rule };
         let address = if self.peers == Peers::Subnets { in_subnet(rule) } else { member(rule, 0) };
         (address, FIRST_PORT + port)
     }
 
-    /// How many bits of the address that a rule admits it asks for, if it asks for no set.
+    /// Returns the prefix length of a rule without IP set.
     pub(crate) fn prefix(self) -> u8 {
         if self.peers == Peers::Subnets { 24 } else { 32 }
     }
 
-    /// Everybody in the set of a rule.
+    /// Returns all members of the IP set of a rule.
     pub(crate) fn members(self, rule: u16) -> impl Iterator<Item = Ipv4Addr> {
         (0..MEMBERS).map(move |number| member(rule, number))
     }
 
-    /// All that the agent reads.
+    /// Returns the manifests for the agent.
     pub(crate) fn manifests(self) -> String {
         let mut text = format!(
             "apiVersion: v1
@@ -128,14 +128,14 @@ spec:
     }
 }
 
-/// Scattered, so that no two rules' members are neighbours.
+/// Returns a member. The members of two rules are not adjacent.
 fn member(rule: u16, number: u32) -> Ipv4Addr {
     let index = u32::from(rule) + 20_000 * number;
-    // Odd, so that every index has an address of its own.
+    // The factor is odd, so that each index has a distinct address.
     Ipv4Addr::from_bits(0x1400_0000 | (index.wrapping_mul(0x9e_3779) & 0x00ff_ffff))
 }
 
-/// Of each rule in a network of its own.
+/// Returns an address in a network that no other rule has.
 fn in_subnet(rule: u16) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x1400_0001 | u32::from(rule.wrapping_mul(0x3779)) << 8)
 }

@@ -1,5 +1,6 @@
-//! The shape that the original compiles policy to: one rule behind the other, as instructions
-//! (`felix/bpf/polprog/pol_prog_builder.go`). As there, packets are read by another program before, into an array.
+//! Policy compiled as in Felix: rules as sequential instructions
+//! (`felix/bpf/polprog/pol_prog_builder.go`). As in Felix, another program has parsed the packet
+//! before, into an array.
 
 use std::time::{Duration, Instant};
 
@@ -12,31 +13,32 @@ use crate::test_run::{SOURCE, packet};
 
 const STATE: MapId = MapId(0);
 const SETS: MapId = MapId(1);
-/// What is known of a packet: its destination, its port in the machine's order, its protocol.
+/// Bytes of the parsed packet: destination, port in host byte order, protocol.
 const STATE_BYTES: u32 = 8;
 const ADDRESS: i16 = 0;
 const PORT: i16 = 4;
 const PROTOCOL: i16 = 6;
-/// The key of a member: bits of prefix, number of the set, address, port, protocol.
+/// Bytes of a member's key: prefix length, number of the set, address, port, protocol.
 const KEY_BYTES: u32 = 20;
 const KEY: i16 = -24;
-/// How many bits of a member's key count: number of the set and address.
+/// Significant bits of a member's key: number of the set and address.
 const MEMBER_BITS: u32 = 96;
 const UDP: u8 = 17;
 const ALLOW: u32 = 1;
 const DENY: i32 = 2;
 
-/// What one such program costs.
+/// Cost of such a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StraightLine {
-    /// Nanoseconds of a packet that the first rule admits, the last, and none.
+    /// Nanoseconds of a packet that the first rule allows, the last rule allows, and no rule
+    /// allows.
     pub(crate) warm: [f64; 3],
-    /// Until the verifier has looked at it.
+    /// Load time, including the verifier.
     pub(crate) loaded: Duration,
 }
 
 impl StraightLine {
-    /// `None` if all rules do not fit into one program.
+    /// Measures a policy; `None` if its rules do not fit into one program.
     pub(crate) fn measure(policy: Policy, runs: u32, times: u32) -> Result<Option<Self>> {
         let program = match assemble(policy) {
             Ok(program) => program,
@@ -56,7 +58,7 @@ impl StraightLine {
         let begin = Instant::now();
         let program = match Program::load_classifier("straight", &bytes) {
             Ok(program) => program,
-            // The verifier looks at so many instructions only.
+            // The verifier's limit of instructions.
             Err(error) if error.raw_os_error() == Some(7) || error.to_string().contains("too large") => {
                 return Ok(None);
             }
@@ -71,9 +73,7 @@ impl StraightLine {
             let frame = [&[0; 12][..], &[8, 0], &packet(SOURCE.into(), POD.into(), port)].concat();
             let run = |runs| program.test_run(&frame, runs);
             if (run(1)?.result == ALLOW) != (place < 2) {
-                return Err(
-                    format!("rules as instructions do not do what they should about {address} port {port}").into()
-                );
+                return Err(format!("wrong verdict of compiled rules for {address} port {port}").into());
             }
             // A packet through thousands of sets takes long.
             let runs = (runs / u32::from(policy.rules)).max(1000);
@@ -133,7 +133,7 @@ fn assemble(policy: Policy) -> std::result::Result<tortie_ebpf::Program, Assembl
     asm.assemble()
 }
 
-/// Goes on at `end` unless the destination is in the set of a rule.
+/// Emits a jump to `end` unless the destination is in the set of a rule.
 fn in_set(asm: &mut Assembler, rule: u16, end: Label) {
     let [high, low] = {
         let set = (u64::from(rule) + 1).to_be_bytes();

@@ -1,4 +1,4 @@
-//! What was measured, as a table.
+//! Measurements as Markdown tables.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::test_run::Place;
 use crate::traffic::Cost;
 use crate::{Backend, Workloads};
 
-/// One policy under one back end.
+/// Measurements of a policy with a back end.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) peers: Peers,
@@ -21,16 +21,16 @@ pub(crate) struct Row {
     pub(crate) last: Cost,
     pub(crate) none: Cost,
     pub(crate) established: Cost,
-    /// How many rules each of these packets meets, if that can be told.
+    /// Number of rules that each of these packets traverses, if known.
     pub(crate) walked: Option<[usize; 4]>,
-    /// From the start of the agent until the policy was in force.
+    /// Time from the start of the agent until the policy was in force.
     pub(crate) in_force: Duration,
 }
 
-/// All of them, in Markdown.
+/// Table of all rows, in Markdown.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Of a packet that nobody looks at.
+    /// Cost of a packet without any policy.
     bare: Cost,
 }
 
@@ -40,9 +40,7 @@ impl Table {
     }
 
     pub(crate) fn print_head(&self) {
-        println!(
-            "| rules ask for | back end | rules | first rule | last rule | no rule | established | in force after |"
-        );
+        println!("| peers | back end | rules | first rule | last rule | no rule | established | in force after |");
         println!("|---|---|---|---|---|---|---|---|");
         println!("| nothing | none | 0 | {0} | {0} | {0} | {0} | |", nanoseconds(self.bare));
     }
@@ -65,40 +63,41 @@ impl Table {
     }
 }
 
-/// One policy, by test runs.
+/// Test-run measurements of a policy.
 #[derive(Debug)]
 pub(crate) struct TestRunRow {
     pub(crate) policy: Policy,
     pub(crate) family: Family,
     pub(crate) place: Place,
-    /// Nanoseconds of a program that does nothing, with warm and with cold caches.
+    /// Nanoseconds of an empty program, with warm and with cold caches.
     pub(crate) entry: [f64; 2],
-    /// Of what the first rule admits.
+    /// Nanoseconds of a packet that the first rule allows, with warm and with cold caches.
     pub(crate) first: [f64; 2],
     pub(crate) last: [f64; 2],
     pub(crate) none: [f64; 2],
-    /// From rules to values of maps.
+    /// Time from rules to map values.
     pub(crate) compiled: Duration,
-    /// Until these were written.
+    /// Time to write these values.
     pub(crate) filled: Duration,
-    /// Until the verifier had looked at the program.
+    /// Load time of the program, including the verifier.
     pub(crate) loaded: Duration,
-    /// Until it was attached, and until it was detached.
+    /// Time to attach, and to detach.
     pub(crate) attached: [Duration; 2],
-    /// From an edit of the last rule until it was in force.
+    /// Time from an edit of the last rule until it was in force.
     pub(crate) edit: Duration,
-    /// What all blocks that are in use take.
+    /// Size of all blocks in use.
     pub(crate) bytes: u64,
-    /// What the kernel says that maps take.
+    /// Size of the maps as the kernel reports it.
     pub(crate) kernel_bytes: u64,
-    /// Of the same rules as instructions, if that was measured, and if they fit into a program.
+    /// Cost of the same rules as sequential instructions: outer `None` if not measured, inner
+    /// `None` if they do not fit into one program.
     pub(crate) straight: Option<Option<StraightLine>>,
 }
 
 impl TestRunRow {
     pub(crate) fn print_head() {
         println!(
-            "| packets | asked about what goes | rules ask for | rules | entry alone (cold) | first rule (cold) | last rule (cold) | no rule (cold) | compiled | written | \
+            "| packets | traffic | peers | rules | entry alone (cold) | first rule (cold) | last rule (cold) | no rule (cold) | compiled | written | \
              loaded | attached, detached | an edit | tables | maps | as instructions: first, last, none | loaded |"
         );
         println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
@@ -133,11 +132,10 @@ impl TestRunRow {
     }
 }
 
-/// How many times as long packets take with the most rules as with the fewest, of rows that differ in nothing else.
+/// Prints the ratio of packet costs between the most and the fewest rules, for rows that are equal
+/// otherwise.
 pub(crate) fn print_ratios(rows: &[TestRunRow]) {
-    println!(
-        "\n| packets | asked about what goes | rules ask for | rules | first rule (cold) | last rule (cold) | no rule (cold) |"
-    );
+    println!("\n| packets | traffic | peers | rules | first rule (cold) | last rule (cold) | no rule (cold) |");
     println!("|---|---|---|---|---|---|---|");
     let is_alike = |left: &TestRunRow, right: &TestRunRow| {
         (left.family, left.place, left.policy.peers) == (right.family, right.place, right.policy.peers)
@@ -166,7 +164,7 @@ fn milliseconds(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1000.0)
 }
 
-/// Nanoseconds of a packet, and thousands of packets in a second.
+/// Formats nanoseconds per packet and thousands of packets per second.
 fn nanoseconds(cost: Cost) -> String {
     format!("{:.0} ns, {:.0} k/s", cost.0, 1e6 / cost.0)
 }

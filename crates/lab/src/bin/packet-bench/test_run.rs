@@ -1,4 +1,4 @@
-//! What programs cost by themselves, as the kernel's own test runs say.
+//! Cost of the eBPF programs alone, by the kernel's test runs.
 
 use std::fmt;
 use std::fs;
@@ -19,31 +19,32 @@ use crate::straight::StraightLine;
 use crate::table::TestRunRow;
 use crate::updates;
 
-/// How often a packet is judged for one measurement with warm caches: short enough for some of them to be undisturbed where others use the
-/// processor as well.
+/// Runs of a packet in one measurement with warm caches: short enough that some measurements are
+/// undisturbed while other processes use the processor.
 const WARM: u32 = 20_000;
-/// How many such measurements there are each time.
+/// Measurements per repetition.
 const MEASUREMENTS: u32 = 10;
-/// How often with cold ones. A build without optimizations takes longer to write over them than to measure, and is only tried.
+/// Runs with cold caches. In a build without optimizations, evicting the caches takes longer than
+/// the measurement, so that there are few.
 const COLD: usize = if cfg!(debug_assertions) { 10 } else { 200 };
-/// More than caches hold.
+/// Bytes; more than the processor's caches hold.
 const CACHES: usize = 64 << 20;
-/// The index of the loopback interface, where test runs are.
+/// Interface index of the loopback interface, on which test runs happen.
 const LOOPBACK: u32 = 1;
 const NF_ACCEPT: u32 = 1;
-/// A program that accepts: `r0 = 1`, and its end.
+/// A program that accepts: `r0 = 1; exit`.
 const ACCEPTS: [u8; 16] = [0xb7, 0, 0, 0, 1, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
-/// Who sends.
+/// Source address of the packets.
 pub(crate) const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 64, 0, 1);
 
-/// Who is asked about a packet. In test runs all interfaces are the loopback interface.
+/// Endpoints that filter a packet. In test runs all interfaces are the loopback interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The host endpoint by which a packet of the host leaves.
+    /// The host endpoint from which a packet of the host leaves.
     Output,
-    /// The workload that a packet to the host comes from.
+    /// The workload that sends a packet to the host.
     Input,
-    /// The workload that a packet comes from, and that it goes to, which receives whatever there is.
+    /// The workload that sends a packet and the receiving workload, which accepts all ingress.
     Forward,
 }
 
@@ -77,7 +78,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Measures a policy for what leaves by the loopback interface.
+/// Measures a policy of an endpoint at the loopback interface.
 pub(crate) fn measure(policy: Policy, family: Family, place: Place, times: u32) -> Result<TestRunRow> {
     let settings = NodeSettings { workload_prefixes: vec![place.prefix().into()], ..NodeSettings::default() };
     let mut node = Node::new(settings);
@@ -149,13 +150,13 @@ fn costs(program: &Program, asked: (Policy, Family, Place), times: u32) -> Resul
     for Asked { packet, address, port, accepted } in &packets {
         let (result, _) = run(program, packet, 1)?;
         if (result == NF_ACCEPT) != *accepted {
-            return Err(format!("policy does not do what it should about {address} port {port}").into());
+            return Err(format!("wrong verdict for {address} port {port}").into());
         }
     }
     let mut cold = ColdCaches::new();
     let [first, last, none] = packets.map(|asked| asked.packet);
     let all = [(&accepts, &first), (program, &first), (program, &last), (program, &none)];
-    // By turns, so that all have the same processor.
+    // In turns, so that all programs run under the same conditions.
     let mut warm = [f64::INFINITY; 4];
     for _ in 0..times.saturating_mul(MEASUREMENTS) {
         for (best, (program, packet)) in warm.iter_mut().zip(all) {
@@ -190,7 +191,7 @@ fn packets((policy, family, place): (Policy, Family, Place)) -> [Asked; 3] {
     })
 }
 
-/// How long it takes until another port is in force in the last rule.
+/// Returns the least time until another port in the last rule is in force.
 fn edit(node: &mut Node, maps: &Maps, (policy, family): (Policy, Family), times: u32) -> Result<Duration> {
     let mut least = Duration::MAX;
     for time in 0..times {
@@ -204,7 +205,8 @@ fn edit(node: &mut Node, maps: &Maps, (policy, family): (Policy, Family), times:
     Ok(least)
 }
 
-/// How long it takes until the program is at its hook in a network namespace, and until it is there no longer.
+/// Returns the least times to attach the program to its hook in a network namespace, and to detach
+/// it.
 fn attach(program: &Program, position: NetfilterPosition, times: u32) -> Result<[Duration; 2]> {
     let namespace = Namespace::new()?;
     let mut least = [Duration::MAX; 2];
@@ -237,7 +239,7 @@ struct Maps {
 }
 
 impl Maps {
-    /// With room for what there is, and an edit.
+    /// Creates maps with room for the node's values and an edit.
     fn new(node: &Node) -> Result<Self> {
         let sizes = node.sizes();
         let size = |kind: MapKind| u32::try_from(kind.value_size());
@@ -269,11 +271,12 @@ impl Maps {
 
     fn load(&self, family: Family, place: Place) -> Result<Program> {
         let mut btf = Btf::parse(fs::read("/sys/kernel/btf/vmlinux")?)?;
-        // Part of the kernel, or a module.
+        // Conntrack may be built in or a module.
         if let Ok(module) = fs::read("/sys/kernel/btf/nf_conntrack") {
             btf.add_module(module)?;
         }
-        // A test run has an interface by which the packet leaves, and here it has come by that as well.
+        // The packet of a test run has only an outgoing interface; it serves as the incoming
+        // interface too.
         let kernel = KernelLayout::new(
             Attachment::Link,
             |structure, member| {
@@ -283,7 +286,7 @@ impl Maps {
             |name| btf.structure(name),
             |name| btf.function(name),
         )?;
-        // Test runs are unknown to connection tracking.
+        // Packets of test runs have no conntrack state.
         let settings = HookSettings {
             workload_prefixes: vec![place.prefix().to_owned()],
             policy: Settings { endpoint_to_host: EndpointToHost::Allow, ..Settings::default() },
@@ -309,14 +312,14 @@ impl Maps {
         Ok(Program::load_netfilter("measured", LICENSE, &bytes)?)
     }
 
-    /// How many packets have been counted for any decision.
+    /// Returns the number of packets counted for all decisions.
     fn counted(&self) -> Result<u64> {
         let all = 0..self.counters.info().entries;
         let counted = all.map(|decision| Ok(CounterRecord::sum(&self.counters.read(decision)?).packets));
         counted.sum()
     }
 
-    /// What the kernel says that all maps take, room for more included.
+    /// Returns the size of all maps as the kernel reports it, including unused entries.
     fn kernel_bytes(&self) -> Result<u64> {
         let descriptors = self
             .arrays
@@ -332,7 +335,7 @@ impl Maps {
     }
 }
 
-/// UDP, from its IP header on.
+/// Returns a UDP packet from the IP header on.
 pub(crate) fn packet(source: IpAddr, destination: IpAddr, port: u16) -> Vec<u8> {
     let mut packet = match (source, destination) {
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
@@ -355,7 +358,7 @@ pub(crate) fn packet(source: IpAddr, destination: IpAddr, port: u16) -> Vec<u8> 
     packet
 }
 
-/// Fills the processor's caches with something else.
+/// Evicts the processor's caches.
 struct ColdCaches(Vec<u8>);
 
 impl ColdCaches {
@@ -363,7 +366,7 @@ impl ColdCaches {
         Self(vec![1; CACHES])
     }
 
-    /// Of some runs, each with cold caches.
+    /// Returns the median cost of runs with cold caches.
     fn mean(&mut self, mut run: impl FnMut() -> Result<u32>) -> Result<f64> {
         let mut all = Vec::new();
         for _ in 0..COLD {
@@ -371,7 +374,7 @@ impl ColdCaches {
             std::hint::black_box(&self.0);
             all.push(f64::from(run()?));
         }
-        // Interrupts are not what is measured.
+        // The median leaves out interrupts.
         all.sort_unstable_by(f64::total_cmp);
         Ok(all.get(all.len() / 2).copied().unwrap_or_default())
     }

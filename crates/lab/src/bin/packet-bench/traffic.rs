@@ -9,22 +9,22 @@ use crate::Result;
 use crate::node::Node;
 use crate::policy::{POD, Policy, STRANGER};
 
-/// Nanoseconds of a packet.
+/// Nanoseconds per packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost(pub(crate) f64);
 
-/// What is sent; each packet begins a connection.
+/// Kind of measured packets; each packet opens a connection, except in [`Case::Established`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Case {
-    /// There is no policy.
+    /// No policy.
     Open,
-    /// What the first rule admits.
+    /// Allowed by the first rule.
     First(Policy),
-    /// What the last rule admits.
+    /// Allowed by the last rule.
     Last(Policy),
-    /// What no rule admits.
+    /// Allowed by no rule.
     NoMatch,
-    /// More of what the last rule admits, of one connection that has been answered.
+    /// Further packets of one answered connection that the last rule allows.
     Established(Policy),
 }
 
@@ -32,7 +32,7 @@ const FIRST_SOURCE_PORT: u16 = 1024;
 /// Bytes of a packet without its Ethernet header.
 const LENGTH: u16 = 64;
 
-/// Who sends, and who receives what is let through.
+/// Sender of packets to the pod, and receiver of those that are allowed.
 pub(crate) struct Traffic<'n> {
     node: &'n Node,
     sender: FrameSender,
@@ -44,7 +44,7 @@ impl<'n> Traffic<'n> {
         Ok(Self { node, sender: FrameSender::open(node.client(), "eth0")?, to: node.address_of("eth0")? })
     }
 
-    /// The least of some measurements, each of so many packets.
+    /// Returns the least cost of several measurements with this many packets each.
     pub(crate) fn measure(&self, case: Case, packets: u32, times: u32) -> Result<Cost> {
         let (source, port) = match case {
             Case::Open | Case::NoMatch => (STRANGER, 9),
@@ -55,7 +55,8 @@ impl<'n> Traffic<'n> {
         let mut best = f64::INFINITY;
         for _ in 0..times {
             self.node.forget_connections()?;
-            // Not read: what the kernel cannot keep for it is dropped behind policy.
+            // The socket is not read: packets beyond its buffer are dropped after policy
+            // evaluation.
             let receiver = self.node.pod().run(|| UdpSocket::bind((POD, port)))??;
             receiver.set_nonblocking(true)?;
             let mut frame = self.frame(source, port);
@@ -67,7 +68,8 @@ impl<'n> Traffic<'n> {
             }
             let begin = Instant::now();
             for number in 0..packets {
-                // Another source port, or, when all have been used, another flow all the same for a connection that was denied.
+                // A different source port. Once all have been used, a denied packet still opens a
+                // new connection.
                 if !is_one_connection {
                     let source_port = FIRST_SOURCE_PORT + u16::try_from(number % 60_000)?;
                     set_source_port(&mut frame, source_port);
@@ -76,14 +78,14 @@ impl<'n> Traffic<'n> {
             }
             let took = begin.elapsed();
             if receiver.recv(&mut [0; 64]).is_ok() != is_admitted {
-                return Err(format!("policy does not do what it should: {case:?}, {source} to port {port}").into());
+                return Err(format!("wrong verdict in {case:?}: {source} to port {port}").into());
             }
             best = best.min(took.as_secs_f64() * 1e9 / f64::from(packets));
         }
         Ok(Cost(best))
     }
 
-    /// The pod answers one packet.
+    /// Answers one packet from the pod.
     fn answer(&self, receiver: &UdpSocket) -> Result<()> {
         let begin = Instant::now();
         loop {
@@ -98,7 +100,7 @@ impl<'n> Traffic<'n> {
         }
     }
 
-    /// UDP, without a checksum.
+    /// Returns a UDP frame without checksum.
     fn frame(&self, source: Ipv4Addr, port: u16) -> Vec<u8> {
         let mut frame = [&self.to[..], &[2, 0, 0, 0, 0, 1], &[8, 0]].concat();
         let mut header = vec![0x45, 0];

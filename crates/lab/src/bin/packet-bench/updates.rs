@@ -1,4 +1,5 @@
-//! The policy as what a node is told, in the direction of its test runs: of what leaves a host endpoint, or a workload.
+//! Desired state of the policy, in the direction of its test runs: egress of a host endpoint or of
+//! a workload.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,7 +15,8 @@ use tortie_model::{
 use crate::policy::{Peers, Policy};
 use crate::test_run::Place;
 
-/// The address in place of this one: where rules ask for subnets, its last byte tells no IPv6 subnet from another.
+/// Maps an address to a family. With subnets, IPv4 addresses that differ in the last byte only
+/// share an IPv6 subnet.
 pub(crate) fn address(peers: Peers, family: Family, address: Ipv4Addr) -> IpAddr {
     let shift = if peers == Peers::Subnets { 56 } else { 0 };
     match family {
@@ -23,10 +25,10 @@ pub(crate) fn address(peers: Peers, family: Family, address: Ipv4Addr) -> IpAddr
     }
 }
 
-/// The port that the last rule admits after the first edit; no rule had it before.
+/// Port that the last rule allows after the first edit; no rule allows it before.
 const EDITED_PORT: u16 = 50_000;
 
-/// All of it.
+/// Returns all updates.
 pub(crate) fn of(policy: Policy, family: Family, place: Place) -> Vec<DesiredUpdate> {
     let mut updates = Vec::new();
     if policy.peers == Peers::Sets {
@@ -68,7 +70,7 @@ pub(crate) fn of(policy: Policy, family: Family, place: Place) -> Vec<DesiredUpd
     updates
 }
 
-/// The policy after so many edits.
+/// Returns the policy after this many edits.
 pub(crate) fn edited(policy: Policy, family: Family, edits: u16) -> DesiredUpdate {
     with_port_of_last(policy, family, EDITED_PORT + edits)
 }
@@ -99,7 +101,7 @@ fn with_port_of_last(policy: Policy, family: Family, last: u16) -> DesiredUpdate
         sets.push(of_rule);
     }
     let outbound = Rules::new(rules.into(), sets.into()).expect("rules have their sets");
-    // Whatever a workload is sent it may receive.
+    // The receiving workload accepts all ingress.
     let any = Rule::new(RuleAction::Allow);
     let inbound = Rules::new([any].into(), [RuleSets::default()].into()).expect("no set is needed");
     DesiredUpdate::Policy(id(), desired(inbound, outbound).into())

@@ -1,7 +1,9 @@
-//! How many rules a packet meets: all that the kernel asks of it, whether it passes them or not.
+//! Number of rules that a packet traverses: all rules that the kernel evaluates for it, matching or
+//! not.
 //!
-//! Nobody tells that. But which rules it passes is told by their counters, if the same packet is sent several times, and which rules
-//! are between these by their order. Where a verdict map is asked, which has no counter, the packet's own values are looked up.
+//! The kernel does not report this number. The counters show the matching rules if the same packet
+//! is sent several times, and the order of rules shows the rules between them. A verdict map has no
+//! counter, so the packet's values are looked up in it.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +14,24 @@ use crate::{Backend, Result};
 
 const PACKETS: u32 = 100;
 
-/// The chains of a listing, in which rules stand in order.
+/// Chains of a listing, with their rules in order.
 #[derive(Debug, Default)]
 struct Listing {
     chains: BTreeMap<String, Vec<Rule>>,
-    /// By name of the map, and by key.
+    /// Verdicts of maps, by name of the map and by key.
     maps: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Rule {
     packets: Option<u64>,
-    /// What is asked for in which map.
+    /// Key expression and name of a verdict map.
     map: Option<(String, String)>,
-    /// `jump X`, `goto X`, `return`, `accept`, `drop`, or anything else.
+    /// `jump X`, `goto X`, `return`, `accept`, `drop`, or any other text.
     verdict: String,
 }
 
-/// What a packet is, in the words of keys of maps.
+/// Values of a packet, as written in map keys.
 struct Keys {
     input: String,
     output: String,
@@ -43,7 +45,9 @@ enum Flow {
     Drop,
 }
 
-/// Of what the first rule admits, what the last does, what none does, and more of a connection; `None` where no rules are.
+/// Returns the numbers for a packet that the first rule allows, one that the last rule allows, one
+/// that no rule allows, and one of a known connection; `None` for back ends without netfilter
+/// rules.
 pub(crate) fn count(
     node: &Node,
     traffic: &Traffic<'_>,
@@ -78,7 +82,8 @@ fn list(node: &Node, backend: Backend) -> Result<Option<Listing>> {
     })
 }
 
-/// What `iptables-save -c` says. Chains are called as in tables of nftables.
+/// Parses the output of `iptables-save -c`. Chain names get the table as prefix, as in nftables
+/// tables.
 fn of_iptables(text: &str) -> Listing {
     let mut listing = Listing::default();
     let mut table = "";
@@ -104,7 +109,7 @@ fn of_iptables(text: &str) -> Listing {
     listing
 }
 
-/// What `nft list table` says.
+/// Parses the output of `nft list table`.
 fn of_nft(text: &str) -> Listing {
     let mut listing = Listing::default();
     let mut chain: Option<String> = None;
@@ -145,7 +150,8 @@ fn of_nft(text: &str) -> Listing {
     listing
 }
 
-/// Through all tables, in the order of the hooks; those of address translation see the first packet of a connection alone.
+/// Walks all tables in hook order; only the first packet of a connection traverses those of address
+/// translation.
 fn walk_all(before: &Listing, after: &Listing, keys: &Keys, is_known: bool) -> Result<usize> {
     let hooks = [
         "raw-PREROUTING",
@@ -206,7 +212,7 @@ fn walk(chain: &str, before: &Listing, after: &Listing, keys: &Keys, met: &mut u
     Ok(Flow::Return)
 }
 
-/// The key with the protocol's number.
+/// Returns the key with the number of the protocol.
 fn numbered(key: &str) -> String {
     key.replace("udp", "17")
 }

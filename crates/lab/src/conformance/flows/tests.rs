@@ -1,4 +1,5 @@
-//! A small cluster that is traced for real, and flows of it as an agent would tell them, each spoilt in one way.
+//! A small cluster, traced by the real tracer, and flows as an agent would report them, each with
+//! one error.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,8 @@ fn cluster(nodes: [usize; 2]) -> Cluster {
     }
 }
 
-/// `db` lets `web` in at ports 5431 and 5432 by its second rule. `web` is not let out to port 99.
+/// Policies: `db` allows ingress from `web` at ports 5431 and 5432 by its second rule; egress of
+/// `web` to port 99 is denied.
 fn policies() -> [Value; 2] {
     let policy = |name: &str, app: &str, spec: Value| {
         let mut policy = json!({
@@ -65,7 +67,7 @@ fn rule(verdict: &str, policy: &str, rule: usize) -> Value {
     json!([{"verdict": verdict, "tier": "default", "policy": format!("NetworkPolicy/shop/{policy}"), "rule": rule}])
 }
 
-/// A flow of `web` to `db` as `tortie flows` prints it.
+/// Returns a flow of `web` to `db` as `tortie flows` prints it.
 fn told(port: u16, verdict: &str, egress: &Value, ingress: &Value) -> Value {
     json!({
         "time": "2024-01-01T00:00:00.000Z", "stage": "started", "verdict": verdict, "protocol": "TCP",
@@ -83,7 +85,7 @@ fn faults(row: &Row, told: &[(usize, Value)]) -> Vec<(usize, FlowFault)> {
     row.mismatches(&known).into_iter().map(|mismatch| (mismatch.node, mismatch.fault)).collect()
 }
 
-/// What differs, and nothing else may.
+/// Returns the only differing field.
 fn what(row: &Row, flow: &Value) -> &'static str {
     match &faults(row, &[(0, flow.clone())])[..] {
         [(0, FlowFault::Differs { what, .. })] => what,

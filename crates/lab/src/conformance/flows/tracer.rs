@@ -1,4 +1,4 @@
-//! Asks `tortie_analysis::trace` which rules decide.
+//! Expected hits by `tortie_analysis::trace`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,7 +14,7 @@ use crate::{
     pods::{Family, Flow, Place, Protocol, Reachability},
 };
 
-/// The same cluster as the agents have, for `tortie_analysis::trace`.
+/// The cluster of the agents, for `tortie_analysis::trace`.
 #[derive(Debug)]
 pub(in super::super) struct Tracer {
     followed: Followed,
@@ -28,13 +28,14 @@ impl Tracer {
         Self { followed: Followed::new(1), cluster, pods: Vec::new() }
     }
 
-    /// Takes what the agents were told.
+    /// Applies the state that was passed to the agents.
     pub(in super::super) fn follow(&mut self, cluster: &Cluster, objects: &[Value]) {
         self.pods.clone_from(&cluster.pods);
         self.followed.follow_objects(objects).into_iter().for_each(|update| self.cluster.apply(update));
     }
 
-    /// The row of a flow that was tried; `None` if it was not, or if there are no such pods.
+    /// Returns the row of a measured flow; `None` if it was not measured, or if its pods do not
+    /// exist.
     pub(in super::super) fn row(&mut self, flow: &Flow, measured: &Reachability) -> Option<Row> {
         let (from, to) = (self.pod(&flow.from)?, self.pod(&flow.to)?);
         let nodes = [from.node, to.node];
@@ -63,14 +64,14 @@ fn address(pod: &ClusterPod, family: Family) -> Option<IpAddr> {
     pod.addresses.iter().copied().find(|address| address.is_ipv4() == (family == Family::V4))
 }
 
-/// What workloads' rules say in one direction, in order.
+/// Returns the hits of workload policies in one direction, in order.
 fn hits(connection: &Connection, direction: Direction) -> Vec<Hit> {
     let of_workload = connection.legs.iter().filter(|leg| matches!(leg.at, At::Workload(_)));
     let steps = of_workload.filter(|leg| leg.direction == direction).flat_map(|leg| &leg.explanation.steps);
     steps.filter_map(hit).collect()
 }
 
-/// What a step says, if it says something that counts.
+/// Returns the hit of a step, if it decided.
 fn hit(step: &Step) -> Option<Hit> {
     let said = |ruling: Ruling| {
         let verdict = match ruling {
@@ -97,7 +98,7 @@ fn hit(step: &Step) -> Option<Hit> {
     }
 }
 
-/// The rule that decided: the last one that was looked at.
+/// Returns the deciding rule: the last one that matched.
 fn decided(rules: &[RuleStep]) -> Option<usize> {
     let decides = |rule: &&RuleStep| rule.outcome == RuleOutcome::Matched && rule.action != RuleAction::Log;
     rules.iter().rev().find(decides).map(|rule| rule.index)

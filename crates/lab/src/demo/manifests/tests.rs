@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use super::super::tests::examples;
 use super::*;
 
-/// A directory with these manifests.
+/// Creates a directory with these manifests.
 fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("temporary folder");
     for (name, text) in files {

@@ -4,7 +4,8 @@ const OPEN: Option<Reach> = Some(Reach::Answered);
 const SILENT: Option<Reach> = Some(Reach::Silent);
 const REFUSED: Option<Reach> = Some(Reach::Refused);
 
-/// Two pods, one of which serves two ports; the outcomes of the three attempts.
+/// Returns the matrix of two pods, one of which serves two ports, with the outcomes of the three
+/// attempts.
 fn matrix(there: [Cell; 2], back: Cell) -> Matrix {
     let column = |pod: &str, port: &str| Column { pod: pod.into(), port: port.into() };
     Matrix {

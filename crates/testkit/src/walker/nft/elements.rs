@@ -1,4 +1,4 @@
-//! Sets and maps, and what words stand for in them.
+//! Sets and maps, and the syntax of their elements.
 
 use std::net::IpAddr;
 
@@ -9,30 +9,30 @@ use super::{
 };
 use crate::packet::in_network;
 
-/// What one part of an element stands for.
+/// Value of a part of an element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Pattern {
     Network(IpAddr, u8),
     Numbers(u32, u32),
     Name(String),
-    /// Names that begin so.
+    /// Names with this prefix.
     Names(String),
 }
 
-/// An element, with what a map leads to.
+/// An element, with the verdict of a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Element {
     pub(super) key: Vec<Pattern>,
     pub(super) verdict: Option<Verdict>,
 }
 
-/// A set, or a map.
+/// A set or a map.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Collection {
     pub(super) kinds: Vec<Kind>,
     pub(super) holds_intervals: bool,
     pub(super) is_map: bool,
-    /// What overlaps is one interval.
+    /// Overlapping intervals are merged.
     merges: bool,
     elements: Vec<Element>,
 }
@@ -42,12 +42,12 @@ impl Collection {
         Self { kinds, holds_intervals, is_map, merges: false, elements: Vec::new() }
     }
 
-    /// What is in the braces of a rule.
+    /// Creates an anonymous set or map of a rule.
     pub(super) fn anonymous(kinds: Vec<Kind>, is_map: bool) -> Self {
         Self { merges: !is_map, ..Self::new(kinds, true, is_map) }
     }
 
-    /// Where a map leads.
+    /// Returns the verdicts of a map.
     pub(super) fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
         self.elements.iter().filter_map(|element| element.verdict.as_ref())
     }
@@ -55,7 +55,7 @@ impl Collection {
     /// Adds an element.
     ///
     /// # Errors
-    /// If the kernel would not take it.
+    /// If the kernel would refuse it.
     pub(super) fn add(&mut self, element: Element) -> Parsed<()> {
         if element.key.len() != self.kinds.len() || element.verdict.is_some() != self.is_map {
             return Err("not an element of this".into());
@@ -83,7 +83,7 @@ impl Collection {
         Ok(())
     }
 
-    /// The element that a packet's values are.
+    /// Returns the element that matches a packet's values.
     pub(super) fn find(&self, key: &[Value]) -> Option<&Element> {
         let is_it = |element: &&Element| {
             element.key.len() == key.len() && element.key.iter().zip(key).all(|(pattern, value)| pattern.has(value))
@@ -92,7 +92,7 @@ impl Collection {
     }
 }
 
-/// Whether something could be both.
+/// Reports whether a value can match both keys.
 fn overlap(one: &[Pattern], other: &[Pattern]) -> bool {
     one.iter().zip(other).all(|parts| match parts {
         (Pattern::Network(one, first), Pattern::Network(other, second)) => in_network(*one, *other, *first.min(second)),
@@ -119,10 +119,10 @@ impl Pattern {
         }
     }
 
-    /// What a word stands for.
+    /// Parses a word.
     ///
     /// # Errors
-    /// If it is none of this kind.
+    /// If it is not of this kind.
     pub(super) fn parse(kind: Kind, word: &str) -> Parsed<Self> {
         let unknown = || format!("{word:?} is no {kind:?}");
         match kind {
@@ -148,7 +148,7 @@ impl Pattern {
     }
 }
 
-/// A number, written as one or as a name.
+/// Parses a number or its symbolic name.
 pub(super) fn number(kind: Kind, word: &str) -> Option<u32> {
     let names: &[(&str, u32)] = match kind {
         Kind::Protocol => &[

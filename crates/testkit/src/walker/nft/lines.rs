@@ -1,4 +1,4 @@
-//! Commands that make a table.
+//! Commands that create a table.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{
     statements::{self, Statement, Verdict},
 };
 
-/// The words of a line: what spaces separate, with braces, commas and semicolons by themselves.
+/// Words of a line, separated by spaces; braces, commas and semicolons are separate words.
 #[derive(Debug)]
 pub(super) struct Words {
     words: Vec<String>,
@@ -28,7 +28,7 @@ impl Words {
                 words.push(if is_alone { character.into() } else { String::new() });
                 words.push(String::new());
             } else {
-                // Quotes stay in front of a word, so that it is told from a word of the language.
+                // The leading quote is kept, to distinguish a string from a keyword.
                 is_quoted ^= character == '"';
                 if let Some(word) = words.last_mut() {
                     word.push(character);
@@ -49,7 +49,7 @@ impl Words {
         Ok(word)
     }
 
-    /// Goes on behind this word, if it is the next.
+    /// Consumes this word if it is the next.
     pub(super) fn eat(&mut self, word: &str) -> bool {
         let is_next = self.peek() == Some(word);
         self.at += usize::from(is_next);
@@ -60,7 +60,7 @@ impl Words {
         if self.eat(word) { Ok(()) } else { Err(format!("{word:?} is missing before {:?}", self.peek()).into()) }
     }
 
-    /// The next word without its quotes.
+    /// Returns the next word without its quotes.
     pub(super) fn unquoted(&mut self) -> Parsed<String> {
         Ok(self.next()?.trim_matches('"').to_owned())
     }
@@ -75,7 +75,7 @@ impl Words {
     }
 }
 
-/// Reads all commands.
+/// Parses all commands.
 pub(super) fn parse(text: &str) -> Result<Ruleset, NotATable> {
     let mut found: Option<Ruleset> = None;
     let numbered = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty() && !line.starts_with('#'));
@@ -172,7 +172,7 @@ impl Ruleset {
         }
     }
 
-    /// What the kernel would refuse of a rule.
+    /// Checks a rule for errors that the kernel would report.
     fn check(&self, rule: &[Statement]) -> Parsed<()> {
         for statement in rule {
             match statement {
@@ -209,7 +209,7 @@ impl Ruleset {
     }
 }
 
-/// Elements in braces.
+/// Parses elements in braces.
 pub(super) fn elements(kinds: &[Kind], words: &mut Words) -> Parsed<Vec<Element>> {
     words.expect("{")?;
     let mut elements = Vec::new();
@@ -224,7 +224,7 @@ pub(super) fn elements(kinds: &[Kind], words: &mut Words) -> Parsed<Vec<Element>
     Ok(elements)
 }
 
-/// The parts of an element, with dots between them.
+/// Parses the parts of an element, separated by dots.
 pub(super) fn key(kinds: &[Kind], words: &mut Words) -> Parsed<Vec<Pattern>> {
     let mut key = Vec::new();
     for (kind, position) in kinds.iter().zip(0..) {

@@ -1,4 +1,4 @@
-//! What of a packet is asked for.
+//! Packet fields that rules match.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use tortie_iptables::{Family, Side};
 use super::{Skb, state_word, status_word};
 use crate::packet::Payload;
 
-/// What a packet has at some place.
+/// Value of a packet field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Value {
     Address(IpAddr),
@@ -30,7 +30,7 @@ impl Value {
     }
 }
 
-/// What words stand for at some place.
+/// Type of a packet field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Address,
@@ -43,23 +43,23 @@ pub(super) enum Kind {
     Status,
 }
 
-/// A place.
+/// A packet field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Selector {
     Mark,
     Protocol,
     InInterface,
     OutInterface,
-    /// The interface back to the sender, 0 if the packet came by another.
+    /// Interface of the route to the source; 0 if the packet came in on another one.
     WayBack,
     AddressType(Side),
     State,
     Status,
     Address(Side),
-    /// A port, of packets of one protocol or of whatever they are.
+    /// A port, of packets of one protocol or of any.
     Port(Side, Option<u8>),
     IcmpType(Family),
-    /// What the transport header begins with.
+    /// First bytes of the transport header.
     FirstBytes,
 }
 
@@ -80,7 +80,7 @@ impl Selector {
         }
     }
 
-    /// What the packet has there; `None` if it lacks the header.
+    /// Returns the packet's value of this field; `None` if it lacks the header.
     pub(super) fn read(self, skb: &Skb) -> Option<Value> {
         let packet = &skb.packet;
         let address = |side| match side {
@@ -107,7 +107,7 @@ impl Selector {
                     Side::Source => packet.source_port(),
                     Side::Destination => packet.destination_port(),
                 };
-                // The bytes are there, whatever they are.
+                // The bytes exist in any packet, whatever their meaning.
                 Value::Number(port.map_or(0, u32::from))
             }
             Self::IcmpType(family) => match packet.payload {

@@ -1,4 +1,4 @@
-//! The words of a rule.
+//! Statements of a rule.
 
 use tortie_iptables::{Family, Side};
 
@@ -9,17 +9,17 @@ use super::{
     selectors::{Kind, Selector},
 };
 
-/// What a rule does, in order.
+/// A statement of a rule.
 #[derive(Debug, Clone)]
 pub(super) enum Statement {
-    /// Goes on if the packet has what is asked for.
+    /// Continues if the packet matches.
     Match {
         selectors: Vec<Selector>,
         mask: Option<u32>,
         negated: bool,
         operand: Operand,
     },
-    /// Does what a map says, if it says anything.
+    /// Executes the verdict of a map, if it has one for the packet.
     Lead {
         selectors: Vec<Selector>,
         map: Source,
@@ -27,7 +27,7 @@ pub(super) enum Statement {
     WithinRate,
     AboveRate,
     MoreConnectionsThan(u32),
-    /// In this order.
+    /// Applied in this order.
     SetMark {
         and: u32,
         xor: u32,
@@ -35,7 +35,7 @@ pub(super) enum Statement {
     },
     NoTrack,
     Log(String),
-    /// Nothing that bears on what becomes of the packet here.
+    /// A statement without effect on the result here.
     Nothing,
     Verdict(Verdict),
 }
@@ -52,11 +52,11 @@ pub(super) enum Verdict {
     Goto(String),
 }
 
-/// What a packet's values are held against.
+/// Operand of a match.
 #[derive(Debug, Clone)]
 pub(super) enum Operand {
     Of(Source),
-    /// Whether one of these bits is set.
+    /// True if one of these bits is set.
     AnyBit(u32),
 }
 
@@ -67,7 +67,7 @@ pub(super) enum Source {
     Inline(Collection),
 }
 
-/// Everything up to the comment.
+/// Parses a rule up to its comment.
 pub(super) fn parse(family: Family, words: &mut Words) -> Parsed<Vec<Statement>> {
     let mut rule = Vec::new();
     while words.peek().is_some() {
@@ -103,8 +103,8 @@ fn statement(family: Family, words: &mut Words) -> Parsed<Statement> {
     comparison(vec![selector], family, words)
 }
 
-/// Reads a statement that is no verdict, matches nothing of the packet, and does not change its mark; `None` if the
-/// word begins something else.
+/// Parses a statement that is neither a verdict, a match nor a change of the mark; `None` if the
+/// word begins another statement.
 fn action(first: &str, words: &mut Words) -> Parsed<Option<Statement>> {
     Ok(Some(match first {
         "counter" => Statement::Nothing,
@@ -160,7 +160,7 @@ fn action(first: &str, words: &mut Words) -> Parsed<Option<Statement>> {
     }))
 }
 
-/// What is done to a mark, from left to right.
+/// Parses operations on a mark, from left to right.
 fn arithmetic(words: &mut Words) -> Parsed<Statement> {
     let (mut and, mut xor, mut or) = (u32::MAX, 0, 0);
     loop {
@@ -198,7 +198,7 @@ pub(super) fn verdict(words: &mut Words) -> Parsed<Verdict> {
     })
 }
 
-/// What is behind the first selector of a match.
+/// Parses the rest of a match after its first selector.
 fn comparison(mut selectors: Vec<Selector>, family: Family, words: &mut Words) -> Parsed<Statement> {
     while words.eat(".") {
         let first = words.next()?;
@@ -235,13 +235,13 @@ fn symbol(kind: Kind, words: &mut Words) -> Parsed<u32> {
     number(kind, &word).ok_or_else(|| format!("{word:?} is no {kind:?}").into())
 }
 
-/// A set or a map, by its name or in braces.
+/// Parses a set or a map, by name or in braces.
 fn source(kinds: &[Kind], is_map: bool, words: &mut Words) -> Parsed<Source> {
     if let Some(name) = words.peek().and_then(|word| word.strip_prefix('@')).map(str::to_owned) {
         words.next()?;
         return Ok(Source::Named(name));
     }
-    // `nft` and the kernel take what overlaps here for one interval.
+    // `nft` and the kernel merge overlapping intervals here.
     let mut collection = Collection::anonymous(kinds.to_vec(), is_map);
     elements(kinds, words)?.into_iter().try_for_each(|element| collection.add(element))?;
     Ok(Source::Inline(collection))

@@ -8,7 +8,7 @@ use crate::{
     walker::{Fate, Skb},
 };
 
-/// A table with these lines, in which `T` stands for it.
+/// Parses a table with these lines, in which `T` stands for the table.
 fn table(lines: &str) -> Ruleset {
     read(lines).unwrap()
 }
@@ -26,7 +26,7 @@ fn skb() -> Skb {
     Skb::new(packet(6, "10.0.0.1", "10.0.0.2", 80), "cali1", "eth0")
 }
 
-/// What becomes of a packet in a chain with one rule.
+/// Walks a chain with one rule.
 fn by_rule(rule: &str, skb: &Skb) -> Walk {
     let declared = "add set T nets { type ipv4_addr ; flags interval ; }\nadd element T nets { 10.0.0.0/30 }\n\
                     add set T ports { type ipv4_addr . inet_proto . inet_service ; }\n\
@@ -80,7 +80,7 @@ fn matches_are_true_or_not() {
 
 #[test]
 fn words_mean_what_the_kernel_does_and_not_what_was_meant() {
-    // The original's words for "not translated" ask whether the whole word differs from one bit.
+    // Felix's expression for "not translated" compares the complete status with one bit.
     let translated = Skb { conntrack: [ConntrackState::Established, ConntrackState::Dnat].into(), ..skb() };
     assert!(drops("ct status != dnat", &translated) && drops("ct status dnat", &translated));
     assert!(!drops("ct status & dnat == 0", &translated));
@@ -91,7 +91,7 @@ fn words_mean_what_the_kernel_does_and_not_what_was_meant() {
         ("icmp type != 8", false),
         ("@th,0,16 0x0800", true),
         ("@th,0,16 != 0x0801", true),
-        // No packet without the header passes, negated or not.
+        // A packet without the header never matches, negated or not.
         ("tcp dport != 80", false),
     ] {
         assert_eq!(drops(rule, &echo), so, "{rule}");
@@ -128,7 +128,7 @@ fn jumps_come_back_gotos_do_not_and_maps_lead() {
     assert_eq!((walk.fate, walk.mark), (Fate::Returned, 9));
     let path: Vec<_> = walk.path.iter().map(|(chain, rule)| (chain.as_str(), *rule)).collect();
     assert_eq!(path, [("base", 0), ("b", 0), ("c", 0), ("c", 1), ("base", 1)]);
-    // An interface that is not in the map meets the next rule.
+    // An interface that is not in the map continues with the next rule.
     let other = Skb { in_interface: "cali2".to_owned(), ..skb() };
     assert_eq!(table.walk("base", &other).unwrap().mark, 10);
     assert_eq!(table.walk("none", &other), Err(WalkError::NoChain("none".to_owned())));
