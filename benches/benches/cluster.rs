@@ -1,8 +1,9 @@
-//! How long pictures of a large cluster and plans of its changes take.
+//! Time and memory of maps of a large cluster and of plans of its changes.
 //!
-//! `cargo bench -p tortie-benches --bench cluster [-- map|plan]` prints the parts and what came out, for 100,000 pods of 5,000
-//! deployments in 100 namespaces with a policy for each deployment; with `--test` a small cluster. What is measured is processor
-//! time, and the memory that the process has had at most.
+//! `cargo bench -p tortie-benches --bench cluster [-- map|plan]` prints the parts and their
+//! results, for 100,000 pods of 5,000 deployments in 100 namespaces with a policy per deployment;
+//! with `--test` for a small cluster. Measured are processor time and the peak memory of the
+//! process.
 #![allow(clippy::disallowed_methods, clippy::expect_used, reason = "a benchmark reads its arguments, and /proc")]
 
 use std::net::Ipv4Addr;
@@ -45,10 +46,11 @@ fn pod(number: u32, deployments: u32) -> Update {
         format!("n{namespace}/d{deployment}-{number}").as_str(),
         "eth0",
     );
-    Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).expect("it is right")))
+    Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).expect("valid")))
 }
 
-/// Lets the next deployment of the namespace in, to one port, and monitoring, which is the first of the first namespace.
+/// Returns a policy that allows the next deployment of the namespace, at one port, and monitoring,
+/// the first deployment of the first namespace.
 fn policy(deployment: u32, port: u16) -> Update {
     let namespace = deployment / DEPLOYMENTS_IN_NAMESPACE;
     let next = namespace * DEPLOYMENTS_IN_NAMESPACE + (deployment + 1) % DEPLOYMENTS_IN_NAMESPACE;
@@ -73,7 +75,7 @@ fn policy(deployment: u32, port: u16) -> Update {
         ..Policy::default()
     };
     let id = PolicyId::new(PolicyKind::NetworkPolicy, format!("n{namespace}"), format!("d{deployment}"));
-    Update::Policy(id, Some(Valid::new(policy).expect("it is right")))
+    Update::Policy(id, Some(Valid::new(policy).expect("valid")))
 }
 
 fn cluster(pods: u32, deployments: u32) -> Vec<Update> {
@@ -83,16 +85,16 @@ fn cluster(pods: u32, deployments: u32) -> Vec<Update> {
         let name = ProfileName::new(format!("kns.n{namespace}"));
         let all: Arc<[Rule]> = [Rule::new(RuleAction::Allow)].into();
         let rules = ProfileRules { inbound: Arc::clone(&all), outbound: all };
-        updates.push(Update::ProfileRules(name.clone(), Some(Valid::new(rules).expect("they are right"))));
+        updates.push(Update::ProfileRules(name.clone(), Some(Valid::new(rules).expect("valid"))));
         let labels = labels(&[("pcns.name", format!("n{namespace}"))]);
-        updates.push(Update::Profile(name, Some(Valid::new(Profile { labels }).expect("it is right"))));
+        updates.push(Update::Profile(name, Some(Valid::new(Profile { labels }).expect("valid"))));
     }
     updates.extend((0..deployments).map(|deployment| policy(deployment, 8080)));
     updates.extend((0..pods).map(|number| pod(number, deployments)));
     updates
 }
 
-/// What the process has had of memory at most.
+/// Returns the peak memory of the process.
 fn peak() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("? kB");

@@ -1,8 +1,8 @@
-//! How long the whole engine takes for the original's benchmarks, and how long the floor of any engine.
+//! Time of the whole engine for Felix's benchmarks, and the lower bound for any engine.
 //!
-//! `cargo bench -p tortie-benches --bench engine [-- [--runs N] [--table] [NAME…]]` prints a table; with `--test` small
-//! scenarios are run once and only the counts are checked. What is measured is processor time of the one thread that does
-//! everything.
+//! `cargo bench -p tortie-benches --bench engine [-- [--runs N] [--table] [NAME…]]` prints a table.
+//! With `--test` it runs small scenarios once and checks only the counts. Measured is the processor
+//! time of the single thread.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads its arguments")]
 
 use std::hint::black_box;
@@ -21,7 +21,7 @@ fn main() {
         }
         return;
     }
-    print!("| benchmark | min ms | floor ms | of the floor | original min ms | ratio | evaluations | groups |");
+    print!("| benchmark | min ms | floor ms | of the floor | Felix min ms | ratio | evaluations | groups |");
     let more = if arguments.table { ["", ""] } else { [" median ms | parts, ms | of the floor, ms |", "---|---|---|"] };
     println!("{}\n|---|---|---|---|---|---|---|---|{}", more[0], more[1]);
     for (name, build) in scenarios() {
@@ -42,7 +42,7 @@ struct Measured {
 }
 
 impl Measured {
-    /// Runs engine and floor in turn, so many times.
+    /// Runs engine and floor in turn, this many times.
     fn of(scenario: &Scenario, runs: usize) -> Self {
         let (mut engine, mut floors) = (Vec::new(), Vec::new());
         let mut effort = Effort { evaluations: 0, groups: 0 };

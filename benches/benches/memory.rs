@@ -1,15 +1,15 @@
-//! How much memory the whole engine takes for the original's benchmarks, and for what a cluster may do at worst.
+//! Memory of the whole engine for Felix's benchmarks, and for the worst cases of a cluster.
 //!
 //! `cargo bench -p tortie-benches --bench memory [-- [--worst] [NAME…]]` prints a table; with `--test` it runs small
 //! scenarios.
-#![allow(clippy::disallowed_methods, reason = "each scenario has a process of its own")]
+#![allow(clippy::disallowed_methods, reason = "each scenario runs in a separate process")]
 
 use cap::Cap;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use std::alloc::System;
 use tortie_benches::{Observer, Scenario, run, scenarios, small_scenarios, small_worst_cases, worst_cases};
 
-/// Counts bytes and their peak around the counts of allocations.
+/// Counts bytes and their peak, around the counter of allocations.
 #[global_allocator]
 static ALLOCATOR: Cap<&StatsAlloc<System>> = Cap::new(&INSTRUMENTED_SYSTEM, usize::MAX);
 
@@ -37,20 +37,21 @@ fn main() {
     let with_arguments = args.len();
     args.retain(|arg| arg != "--worst");
     let chosen = if args.len() < with_arguments { worst_cases() } else { scenarios() };
-    println!("| benchmark | graph alone | with its values | peak | allocations | original | share | graph, each |");
+    println!("| benchmark | graph alone | with its values | peak | allocations | Felix | share | graph, each |");
     println!("|---|---|---|---|---|---|---|---|");
     let names = chosen.into_iter().map(|(name, _)| name);
     for name in names.filter(|name| args.is_empty() || args.iter().any(|arg| name.contains(&**arg))) {
-        // The peak is that of the whole process.
+        // The peak is per process.
         let this = std::env::current_exe().expect("the path of this program");
         let status = std::process::Command::new(this).args(["--exactly", name]).status().expect("this program runs");
         assert!(status.success(), "{name}: {status}");
     }
 }
 
-/// Runs a scenario and makes a line of the table.
+/// Runs a scenario and returns a row of the table.
 ///
-/// The original's figure is the heap with the graph alive and the inputs not, so values that the graph keeps count.
+/// Felix's figure is the heap with the graph but without the inputs, so values that the graph keeps
+/// are included.
 fn measure(scenario: Scenario) -> String {
     let empty = ALLOCATOR.allocated();
     let input = scenario.input.clone();

@@ -1,7 +1,8 @@
-//! How long the whole engine takes for what a cluster may do at worst, and whether that is within its bounds.
+//! Time of the whole engine for the worst cases of a cluster, compared with its limits.
 //!
-//! `cargo bench -p tortie-benches --bench worst [-- [--runs N] [NAME…]]` prints a table, and fails if a case took longer than
-//! it may; with `--test` small cases are run once and only counts are checked. What is measured is processor time.
+//! `cargo bench -p tortie-benches --bench worst [-- [--runs N] [NAME…]]` prints a table, and fails
+//! if a case exceeds its limit. With `--test` it runs small cases once and checks only counts.
+//! Measured is processor time.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads its arguments")]
 
 use std::process::ExitCode;
@@ -36,7 +37,8 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Runs a case so many times; a row of the table, and whether the case was within its bounds.
+/// Runs a case this many times. Returns a row of the table, and whether the case was within its
+/// limits.
 fn measure(scenario: &Scenario, runs: usize) -> (String, bool) {
     let mut timings = Vec::new();
     let mut efforts = None;

@@ -1,19 +1,19 @@
-//! What a benchmark is asked to do.
+//! Arguments of a benchmark.
 
 /// `[--runs N] [--table] [--test] [NAME…]`.
 #[derive(Debug)]
 pub struct Arguments {
-    /// How often everything is run.
+    /// Number of runs.
     pub runs: usize,
-    /// The columns of `README.md` alone.
+    /// Print only the columns of `README.md`.
     pub table: bool,
-    /// Small scenarios, once.
+    /// Run small scenarios once.
     pub test: bool,
     names: Vec<String>,
 }
 
 impl Arguments {
-    /// Reads them; what cannot be read is left as it is.
+    /// Parses the arguments and ignores invalid ones.
     #[must_use]
     pub fn read(args: impl Iterator<Item = String>, runs: usize) -> Self {
         let mut read = Self { runs, table: false, test: false, names: Vec::new() };
@@ -30,7 +30,7 @@ impl Arguments {
         read
     }
 
-    /// Whether this scenario is meant: any is if none is named.
+    /// Reports whether this scenario is selected; all are if no name is given.
     #[must_use]
     pub fn want(&self, name: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|part| name.contains(&**part))

@@ -1,34 +1,34 @@
-//! What a graph has sent, counted.
+//! Counts of the messages of a graph.
 
 use tortie_model::desired::{DesiredUpdate, TierList};
 
-/// Numbers of messages and of what is in them.
+/// Numbers of messages and of their contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Messages that the original sends as well, which is all but [`DesiredUpdate::InSync`].
+    /// Messages that Felix sends too: all except [`DesiredUpdate::InSync`].
     pub messages: usize,
     /// IP sets sent in full.
     pub sets: usize,
-    /// Members of these.
+    /// Members of these sets.
     pub members: usize,
-    /// Members that joined sets sent before.
+    /// Members added to sets sent before.
     pub joined: usize,
-    /// Members that left sets sent before.
+    /// Members removed from sets sent before.
     pub left: usize,
     /// Policies.
     pub policies: usize,
     /// Workload endpoints.
     pub endpoints: usize,
-    /// Mentions of a policy in an endpoint's lists, ingress and egress apart.
+    /// References to a policy in an endpoint's lists, counted separately for ingress and egress.
     pub references: usize,
     /// Routes.
     pub routes: usize,
-    /// Ends of VXLAN tunnels.
+    /// VXLAN tunnel endpoints.
     pub vteps: usize,
 }
 
 impl Counts {
-    /// Counts these messages in.
+    /// Counts these messages.
     pub fn add(&mut self, updates: &[DesiredUpdate]) {
         for update in updates {
             self.messages += 1;

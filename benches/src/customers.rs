@@ -1,4 +1,5 @@
-//! `benchIsolatedCustomers`: many customers with a namespace, a policy and a pod each, of which few are on this node.
+//! `benchIsolatedCustomers`: many customers with a namespace, a policy and a pod each; few of the
+//! pods are on this node.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use tortie_selector::Selector;
 
 use crate::{Counts, Input, LOCAL, REMOTE, Scenario, address};
 
-/// Builds the scenario for so many customers and so many pods on this node, which must divide them.
+/// Returns the scenario for this number of customers and of pods on this node, which must divide
+/// it.
 #[must_use]
 pub fn customers(number: u32, local: u32) -> Scenario {
     let mut interner = Interner::new();
@@ -98,7 +100,7 @@ fn namespace(n: u32, interner: &mut Interner) -> [Update; 2] {
 fn pod(n: u32, host: &str, interner: &mut Interner) -> Update {
     let workload = format!("customer-{n}/app-{:09x}-{:05x}", n * 7 + 3, (n * 17 + 5) & 0xffff);
     let endpoint = WorkloadEndpoint {
-        // The original has none and does without validation.
+        // Felix's benchmark has no interface and no validation.
         iface: Some(format!("cali{n:x}").parse().expect("an interface name")),
         profiles: [profile(n)].into(),
         ipv6_nets: [address(n + 1)].into_iter().collect(),
@@ -132,7 +134,7 @@ fn pod_labels(n: u32, interner: &mut Interner) -> Labels {
     interner.labels(labels).expect("short values")
 }
 
-/// The original's `deterministicString`.
+/// Felix's `deterministicString`.
 fn random_text(n: u32, length: usize) -> String {
     const CHARS: [char; 16] = ['a', 'b', 'c', 'd', 'e', 'f', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'];
     let mut state = u64::from(n).wrapping_mul(2_654_435_761).wrapping_add(1);

@@ -1,14 +1,16 @@
-//! What no engine can avoid: the floor below the time of any.
+//! Lower bound of the time of any engine.
 //!
-//! Given the same [`Update`]s, it does what all engines have to do whatever they calculate:
+//! Given the same [`Update`]s, it does the work that every engine has to do, whatever it
+//! calculates:
 //!
 //! - hash each key and store it once, with its value;
-//! - intern each label name, once for each shape, as shapes are shared by whoever made the labels;
-//! - intern the value of each label, and store which one it is;
+//! - intern each label name, once per shape, as shapes are shared by all labels of the same origin;
+//! - intern the value of each label, and store its id;
 //! - hash each address and store it once.
 //!
-//! It matches no selector, keeps no order and sends nothing. Nothing is known beforehand, not even how much will come.
-//! One thing is done for all updates of a feed before the next, in loops as tight as they can be.
+//! It matches no selectors, keeps no order and sends nothing. It has no advance information, not
+//! even the number of updates. Each step is done for all updates of a feed before the next step, in
+//! tight loops.
 
 mod table;
 
@@ -21,37 +23,37 @@ use tortie_model::{Cidr, Labels, Update};
 use crate::{Input, LATER_PARTS, Observer};
 use table::Table;
 
-/// What was stored of the inputs.
+/// Stored data of the inputs.
 #[derive(Debug, Default)]
 pub struct Floor {
     hasher: RandomState,
-    /// Places in `objects`.
+    /// Indexes into `objects`.
     keys: Table,
     objects: Vec<Option<Update>>,
-    /// The names of the labels of each shape, by its address; `objects` keep it alive.
+    /// Label names of each shape, by its address, which `objects` keeps alive.
     shapes: FxHashMap<usize, Box<[u32]>>,
     texts: Interner,
-    /// The values of labels, one after another.
+    /// Label values, concatenated.
     values: Vec<u32>,
-    /// Places in `nets`.
+    /// Indexes into `nets`.
     addresses: Table,
     nets: Vec<Cidr>,
 }
 
-/// How much was stored.
+/// Numbers of stored items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// Objects that exist.
     pub objects: usize,
-    /// Distinct names and values of labels.
+    /// Distinct label names and values.
     pub texts: usize,
-    /// Values of labels.
+    /// Label values.
     pub values: usize,
     /// Distinct addresses and networks.
     pub addresses: usize,
 }
 
-/// Stores the feeds, then what follows them.
+/// Stores the feeds, then the changes.
 pub fn floor(input: Input, observer: &mut impl Observer) -> Floor {
     let mut floor = Floor::default();
     for (what, updates) in input.feeds {
@@ -66,7 +68,7 @@ pub fn floor(input: Input, observer: &mut impl Observer) -> Floor {
 }
 
 impl Floor {
-    /// How much was stored.
+    /// Returns the numbers of stored items.
     #[must_use]
     pub fn stored(&self) -> Stored {
         Stored {
@@ -182,7 +184,7 @@ fn for_each_address(update: Option<&Update>, found: impl FnMut(Cidr)) {
     }
 }
 
-/// Texts, each once, one after another.
+/// Distinct texts, concatenated.
 #[derive(Debug, Default)]
 struct Interner {
     hasher: RandomState,

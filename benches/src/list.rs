@@ -1,4 +1,4 @@
-//! Every benchmark by name.
+//! All benchmarks by name.
 
 use tortie_calc::RouteSource;
 
@@ -8,10 +8,10 @@ use crate::worst::{
 };
 use crate::{Bounds, Effort, Original, Scenario, Snapshot, customers, snapshot};
 
-/// A scenario's name, and what builds it when given that.
+/// Name of a scenario, and the function that builds it from this name.
 pub type Named = (&'static str, fn(&str) -> Scenario);
 
-/// Every benchmark of the original, and larger and other ones.
+/// Returns all benchmarks of Felix, and larger and other ones.
 #[must_use]
 pub fn scenarios() -> Vec<Named> {
     vec![
@@ -33,7 +33,7 @@ pub fn scenarios() -> Vec<Named> {
     ]
 }
 
-/// The same kinds of scenario, small.
+/// Returns small scenarios of the same sorts.
 #[must_use]
 pub fn small_scenarios() -> Vec<Scenario> {
     let tags = Snapshot { remote: 6_200, local: 62, tag_policies: 310, ..Snapshot::default() };
@@ -51,7 +51,8 @@ pub fn small_scenarios() -> Vec<Scenario> {
 
 fn tags(name: &str, local_deletions: u32, [millis, heap_mib]: [f64; 2]) -> Scenario {
     let size = Snapshot { remote: 250_000, local: 200, local_deletions, tag_policies: 10_000, netsets: 0 };
-    // Selectors of tags that few groups may match; the others are matched with all groups at once, which counts nothing.
+    // Evaluations for tag selectors that few groups can match. The others are matched against all
+    // groups at once, which is not counted.
     let effort = Some(Effort { evaluations: 174, groups: 2_900 });
     Scenario { name: name.into(), original: Some(Original { millis, heap_mib }), effort, ..snapshot(&size) }
 }
@@ -71,7 +72,7 @@ fn routed(name: &str, source: RouteSource) -> Scenario {
     Scenario { name: name.into(), ..routes(5_000, 50, source) }
 }
 
-/// Every worst case, large, with what it may take.
+/// Returns all worst cases, large, with their limits.
 #[must_use]
 pub fn worst_cases() -> Vec<Named> {
     vec![
@@ -93,7 +94,7 @@ fn large(name: &str, scenario: Scenario, load: f64, changes: f64) -> Scenario {
     Scenario { name: name.into(), bounds: Some(Bounds { load, changes }), ..scenario }
 }
 
-/// The same cases, small.
+/// Returns the same cases, small.
 #[must_use]
 pub fn small_worst_cases() -> Vec<Scenario> {
     let small = |name: &str, scenario| Scenario { name: name.into(), ..scenario };

@@ -1,4 +1,4 @@
-//! Nodes with a block of addresses each, and pods that have these.
+//! Nodes with an IPAM block each, and pods with addresses of these blocks.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -11,15 +11,16 @@ use tortie_model::{
 
 use crate::{Counts, Input, LOCAL, Scenario};
 
-/// As many addresses are in a block.
+/// Number of addresses in a block.
 const BLOCK: u32 = 64;
 
-/// Builds the scenario for so many nodes, this one included, and so many pods on each, all in one subnet, with VXLAN
-/// to other subnets.
+/// Returns the scenario for this number of nodes, including this one, and of pods on each, all in
+/// one subnet, with VXLAN to other subnets.
 #[must_use]
 pub fn routes(nodes: u32, pods_each: u32, source: RouteSource) -> Scenario {
     let pods = nodes * pods_each;
-    // The pool, and of each node the block, its own address and that of its tunnel, which is the first of the block.
+    // The pool, and for each node its block, its address and the address of its tunnel, the first
+    // of the block.
     let of_pods = if source == RouteSource::CalicoIpam { pods_each } else { pods };
     let blocks = if source == RouteSource::CalicoIpam { nodes } else { 0 };
     let sent = 1 + blocks + 2 * nodes + of_pods;
@@ -27,7 +28,7 @@ pub fn routes(nodes: u32, pods_each: u32, source: RouteSource) -> Scenario {
     Scenario {
         name: format!("Routes {{ nodes: {nodes}, pods_each: {pods_each}, source: {source:?} }}"),
         expected: Counts {
-            // The configuration, the pool, the one policy; for each node its metadata and the end of its tunnel.
+            // The configuration, the pool, the policy; for each node its metadata and its VTEP.
             messages: (configuration + 1 + 1 + 2 * nodes + sent + pods_each) as usize,
             policies: 1,
             endpoints: pods_each as usize,
@@ -52,7 +53,7 @@ pub fn routes(nodes: u32, pods_each: u32, source: RouteSource) -> Scenario {
     }
 }
 
-/// The same, and then this node turns out to be in another subnet, so that the way to all others is another one.
+/// The same scenario, after which this node moves to another subnet, so that all routes change.
 pub(crate) fn other_subnet(nodes: u32, pods_each: u32) -> Scenario {
     let mut scenario = routes(nodes, pods_each, RouteSource::WorkloadIps);
     scenario.input.changes = vec![node(0, Ipv4Addr::new(172, 17, 0, 1))];
@@ -61,7 +62,7 @@ pub(crate) fn other_subnet(nodes: u32, pods_each: u32) -> Scenario {
     let again = (nodes * (pods_each + 1) + 1) as usize;
     expected.routes += again;
     expected.vteps += 1;
-    // Moreover the old address goes, and there are the end of a tunnel and what is known of this node.
+    // In addition the old address is removed, and a VTEP and this node's metadata are sent.
     expected.messages += again + 3;
     scenario
 }
@@ -74,7 +75,7 @@ fn node_address(n: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(0xac10_0000 + n)
 }
 
-/// An address of a node's block, which the node itself is the first to have.
+/// Returns an address of a node's block; the first is the node's own.
 fn address(node: u32, place: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x0a00_0000 + BLOCK * node + place)
 }

@@ -1,4 +1,4 @@
-//! What a benchmark feeds, what must come of it, and a run.
+//! Inputs and expected results of a benchmark, and its execution.
 
 use tortie_calc::{Graph, GraphConfig, GraphStats, Overlap, ReadyFlag, Reason, RouteSource};
 use tortie_model::desired::DesiredUpdate;
@@ -6,81 +6,81 @@ use tortie_model::{Hostname, SyncStatus, Update};
 
 use crate::{Counts, LOCAL};
 
-/// What the original needed, the minimum of six runs on the machine described in `README.md`.
+/// Felix's figures: the minimum of six runs on the machine described in `README.md`.
 #[derive(Clone, Copy, Debug)]
 pub struct Original {
     /// Milliseconds.
     pub millis: f64,
-    /// Live heap in units of 2^20 bytes.
+    /// Live heap in MiB.
     pub heap_mib: f64,
 }
 
-/// What is fed. Cheap to clone, as values are shared.
+/// Inputs. Cheap to clone, as values are shared.
 #[derive(Clone, Debug, Default)]
 pub struct Input {
-    /// What comes before the first flush, one after another, under the names of what it is.
+    /// Updates before the first flush, in named parts.
     pub feeds: Vec<(&'static str, Vec<Update>)>,
-    /// What comes after the first flush and is flushed again; may be nothing.
+    /// Updates after the first flush, followed by another flush; may be empty.
     pub changes: Vec<Update>,
-    /// How many flushes follow upon that one, with nothing to say.
+    /// Number of further flushes without updates.
     pub idle_flushes: usize,
-    /// Where routes are made from.
+    /// Source of the routes.
     pub route_source: RouteSource,
 }
 
-/// Work and structure that do not depend on the machine.
+/// Work and structure, independent of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// How often selectors were evaluated since the graph was made.
+    /// Number of evaluations of selectors since the graph was created.
     pub evaluations: u64,
-    /// Into how many groups the members of IP sets fall.
+    /// Number of groups of IP set members.
     pub groups: usize,
 }
 
-/// What a run may take, in milliseconds of processor time.
+/// Limits of a run, in milliseconds of processor time.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// The feeds and the first flush.
     pub load: f64,
-    /// The changes and what is flushed of them.
+    /// The changes and their flush.
     pub changes: f64,
 }
 
-/// The inputs of a benchmark and what must come of them.
+/// Inputs of a benchmark and expected results.
 #[derive(Clone, Debug, Default)]
 pub struct Scenario {
-    /// Its name; the original's, if it is one of its benchmarks.
+    /// Name; Felix's, for its benchmarks.
     pub name: String,
-    /// What is fed.
+    /// Inputs.
     pub input: Input,
-    /// What must be sent.
+    /// Expected messages.
     pub expected: Counts,
-    /// The effort of the feeds and the first flush.
+    /// Expected effort of the feeds and the first flush.
     pub effort: Option<Effort>,
-    /// The effort until the end.
+    /// Expected effort until the end.
     pub effort_in_the_end: Option<Effort>,
-    /// The original's figures.
+    /// Felix's figures.
     pub original: Option<Original>,
-    /// What a run may take.
+    /// Limits of a run.
     pub bounds: Option<Bounds>,
-    /// What there is much of, and how many.
+    /// The dominant sort of items, and their number.
     pub unit: Option<(&'static str, u32)>,
 }
 
-/// Observes a run; called with the name of what has just been done.
+/// Observer of a run, called with the name of each completed part.
 pub trait Observer {
-    /// A part of the run is over.
+    /// Called at the end of a part of the run.
     fn done(&mut self, what: &'static str);
 }
 
-/// What is left of a run.
+/// Results of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The graph as it is afterwards.
+    /// The graph at the end.
     pub graph: Graph,
-    /// What it has sent.
+    /// Messages that it has sent.
     pub counts: Counts,
-    /// The effort after the first flush.
+    /// Effort up to the first flush.
     pub effort: Effort,
 }
 
@@ -92,7 +92,7 @@ impl Effort {
 }
 
 impl Outcome {
-    /// The effort until the end.
+    /// Returns the effort until the end.
     #[must_use]
     pub fn effort_in_the_end(&self) -> Effort {
         Effort::of(&self.graph)
@@ -100,10 +100,10 @@ impl Outcome {
 }
 
 impl Scenario {
-    /// Asserts that a run has sent what it should, with as much effort as it should take.
+    /// Asserts that a run has sent the expected messages with the expected effort.
     ///
     /// # Panics
-    /// If not.
+    /// If it has not.
     pub fn check(&self, outcome: &Outcome) {
         assert_eq!(outcome.counts, self.expected, "{}: messages sent", self.name);
         // Some scenarios end without an object of the node.
@@ -116,13 +116,13 @@ impl Scenario {
     }
 }
 
-/// The parts of a run that come after the first flush.
+/// Parts of a run after the first flush.
 pub const LATER_PARTS: [&str; 2] = ["changes", "flush again"];
 
 /// Feeds a new graph, flushes it, feeds the changes, and flushes it again if there were any.
 pub fn run(input: Input, observer: &mut impl Observer) -> Outcome {
     let mut config = GraphConfig::new(Hostname::new(LOCAL));
-    // As the original, with which the messages are compared.
+    // As in Felix, with whose messages they are compared.
     config.ready_flag = ReadyFlag::Required;
     config.overlap = Overlap::Suppress;
     config.route_source = input.route_source;

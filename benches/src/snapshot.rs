@@ -1,4 +1,4 @@
-//! `benchInitialSnap`: a cluster's endpoints, and policies for tags or for network sets.
+//! `benchInitialSnap`: endpoints of a cluster, and policies for tags or for network sets.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use tortie_selector::Selector;
 
 use crate::{Counts, Input, LOCAL, REMOTE, Scenario, address};
 
-/// How much of what.
+/// Size of the cluster.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Snapshot {
-    /// Endpoints of another node.
+    /// Endpoints on another node.
     pub remote: u32,
-    /// Endpoints of this node.
+    /// Endpoints on this node.
     pub local: u32,
-    /// How many of these go in the end: all or none.
+    /// Number of these that are deleted at the end: all or none.
     pub local_deletions: u32,
-    /// Policies about labels that endpoints have.
+    /// Policies that select labels of endpoints.
     pub tag_policies: u32,
-    /// Network sets, and as many policies for them.
+    /// Network sets, and policies for them, of the same number.
     pub netsets: u32,
 }
 
 pub(crate) const NAMESPACES: u32 = 100;
 const RULES_PER_TAG_POLICY: u32 = 5;
-/// The sizes of network sets, in turn.
+/// Sizes of network sets, in turn.
 const NETSET_SIZES: [u32; 10] = [1, 1, 1, 1, 2, 3, 4, 5, 100, 1000];
-/// The labels that an endpoint may have one of. Two stand here twice.
+/// Labels, of which an endpoint may have one. Two occur twice.
 const MARKERS: [&str; 31] = [
     "FOO_BAR",
     "FOO_BAR",
@@ -65,7 +65,7 @@ const MARKERS: [&str; 31] = [
 ];
 const DISTINCT_MARKERS: usize = 29;
 
-/// Builds the scenario. The counts that it expects suppose that local endpoints have all tags.
+/// Returns the scenario. The expected counts assume that local endpoints have all tags.
 #[must_use]
 pub fn snapshot(size: &Snapshot) -> Scenario {
     let mut endpoints = Endpoints::default();
@@ -100,7 +100,7 @@ fn expected(size: &Snapshot) -> Counts {
     } else {
         (0..size.netsets).map(|n| netset_size(n) as usize).sum()
     };
-    // How many tag policies pick an endpoint with the marker of this seed.
+    // Number of tag policies that select an endpoint with the marker of this seed.
     let picked_by = |seed: u32| (0..size.tag_policies).filter(|&n| marker(n) == marker(seed)).count();
     let picks: usize = (1..=size.local).map(|n| picked_by(size.remote + n)).sum();
     let configuration = 3;
@@ -133,14 +133,15 @@ fn profile(namespace: u32) -> ProfileName {
     ProfileName::new(format!("kns.namespace-{namespace}"))
 }
 
-/// The namespaces, and so many endpoints of another node and of this one, with tags.
+/// Returns the namespaces, and these numbers of endpoints of another node and of this one, with
+/// tags.
 pub(crate) fn tagged_endpoints(remote: u32, local: u32) -> (Vec<Update>, Vec<Update>, Vec<Update>) {
     let mut endpoints = Endpoints::default();
     let namespaces = namespaces(&mut endpoints.interner);
     (namespaces, endpoints.updates(remote, REMOTE), endpoints.updates(local, LOCAL))
 }
 
-/// Makes endpoints, counting on from one call to the next.
+/// Generator of endpoints, numbered across calls.
 struct Endpoints {
     made: u32,
     interner: Interner,
@@ -162,7 +163,7 @@ impl Endpoints {
     fn endpoint(&mut self, n: u32) -> Valid<WorkloadEndpoint> {
         self.made += 1;
         Valid::new(WorkloadEndpoint {
-            // The original has none and does without validation.
+            // Felix's benchmark has no interface and no validation.
             iface: Some(format!("cali{:x}", self.made).parse().expect("an interface name")),
             profiles: Arc::clone(&self.profiles[(n % NAMESPACES) as usize]),
             ipv6_nets: [address(self.made)].into_iter().collect(),
@@ -197,7 +198,7 @@ fn tag_policies(number: u32, interner: &mut Interner) -> Vec<Update> {
     (0..number).map(|n| interner.share(update(n))).collect()
 }
 
-/// A policy that lets in what the selectors pick.
+/// Returns a policy that allows ingress from the endpoints of these selectors.
 fn policy(name: String, selector: Selector, sources: impl Iterator<Item = Selector>) -> Update {
     let allow_from = |selector: Selector| Rule {
         source: EntityMatch { selector: Some(selector), ..EntityMatch::default() },

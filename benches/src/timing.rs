@@ -1,4 +1,4 @@
-//! How long the parts of a run take.
+//! Times of the parts of a run.
 
 use std::time::Duration;
 
@@ -6,35 +6,35 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::Observer;
 
-/// Processor time of this thread, system calls included: on an idle machine that is what a wall clock shows, and on a busy
-/// one it is still about what runs here.
+/// Returns the processor time of this thread, including system calls. On an idle machine it equals
+/// elapsed time; on a busy one it still approximates the cost of this thread.
 fn now() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Takes the time of the parts of a run. Counting what was sent is not one.
+/// Measures the parts of a run, without the counting of messages.
 #[derive(Debug)]
 pub struct Stopwatch {
     last: Duration,
     parts: Vec<(&'static str, Duration)>,
 }
 
-/// How long the parts of a run took.
+/// Times of the parts of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Timing {
-    /// In order.
+    /// The parts in order.
     pub parts: Vec<(&'static str, Duration)>,
 }
 
 impl Stopwatch {
-    /// Starts.
+    /// Starts the measurement.
     #[must_use]
     pub fn start() -> Self {
         Self { last: now(), parts: Vec::new() }
     }
 
-    /// What was measured.
+    /// Returns the measured times.
     #[must_use]
     pub fn stop(self) -> Timing {
         Timing { parts: self.parts }
@@ -52,26 +52,26 @@ impl Observer for Stopwatch {
 }
 
 impl Timing {
-    /// All parts together, in milliseconds.
+    /// Returns the total of all parts, in milliseconds.
     #[must_use]
     pub fn millis(&self) -> f64 {
         self.millis_of(|_| true)
     }
 
-    /// These parts together, in milliseconds.
+    /// Returns the total of these parts, in milliseconds.
     #[must_use]
     pub fn millis_of(&self, is_wanted: impl Fn(&str) -> bool) -> f64 {
         let wanted = self.parts.iter().filter(|(what, _)| is_wanted(what));
         wanted.map(|(_, time)| *time).sum::<Duration>().as_secs_f64() * 1e3
     }
 
-    /// The fastest of these.
+    /// Returns the fastest of these.
     #[must_use]
     pub fn fastest(timings: &[Self]) -> Self {
         timings.iter().min_by(|a, b| a.millis().total_cmp(&b.millis())).cloned().unwrap_or_default()
     }
 
-    /// The median of their times, in milliseconds.
+    /// Returns the median of their totals, in milliseconds.
     #[must_use]
     pub fn median_millis(timings: &[Self]) -> f64 {
         let mut millis: Vec<f64> = timings.iter().map(Self::millis).collect();

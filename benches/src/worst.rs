@@ -1,5 +1,5 @@
-//! What a cluster may do at worst: cases in which endpoints, labels, selectors, rules or members are of the kind that costs
-//! most, each loaded and then changed.
+//! Worst cases of a cluster: endpoints, labels, selectors, rules or members of the most expensive
+//! sort, each loaded and then changed.
 
 use std::net::Ipv6Addr;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use tortie_selector::Selector;
 use crate::snapshot::{self, NAMESPACES};
 use crate::{Counts, Input, LOCAL, REMOTE, Scenario, address};
 
-/// Endpoints of this node in each case; policies that are to be active select all of them.
+/// Endpoints of this node in each case; policies that must become active select all of them.
 const LOCALS: u32 = 100;
-/// Profiles that endpoints have in turn, unless they all have one. Nothing else is said of them.
+/// Number of profiles that endpoints use in turn, unless all use one. They have no other contents.
 const PROFILES: u32 = 100;
-/// Messages about the configuration.
+/// Number of configuration messages.
 const CONFIGURATION: usize = 3;
 
-/// A label that selectors compare has another value on every endpoint; then another label is compared.
+/// A label in selectors has a different value on every endpoint; then selectors use another label.
 pub(crate) fn own_group(endpoints: u32) -> Scenario {
     let labels = |n: u32| [("pod".to_owned(), format!("pod-{n}")), ("env".to_owned(), format!("env-{}", n % 7))];
     let all = (endpoints + LOCALS) as usize;
@@ -36,7 +36,7 @@ pub(crate) fn own_group(endpoints: u32) -> Scenario {
     }
 }
 
-/// Every endpoint has a label that no other has; then one of them is asked for.
+/// Every endpoint has a unique label; then a selector matches one of them.
 pub(crate) fn own_shape(endpoints: u32) -> Scenario {
     let labels = |n: u32| [("app".to_owned(), "web".to_owned()), (format!("label-{n}"), "true".to_owned())];
     Scenario {
@@ -51,7 +51,7 @@ pub(crate) fn own_shape(endpoints: u32) -> Scenario {
     }
 }
 
-/// Labels are compared for the first time when all endpoints are there.
+/// Selectors first use labels when all endpoints exist.
 pub(crate) fn late_labels(endpoints: u32, number: usize) -> Scenario {
     let labels = &SHARES[..number];
     let rules = labels.iter().map(|&share| format!("one-in-{share} == 'value-3'"));
@@ -70,7 +70,7 @@ pub(crate) fn late_labels(endpoints: u32, number: usize) -> Scenario {
     scenario
 }
 
-/// A profile's children, told apart by another label, all move from one set to another.
+/// All children of a profile, distinguished by another label, move from one set to another.
 pub(crate) fn children(endpoints: u32) -> Scenario {
     let labels = |n: u32| [("pod".to_owned(), format!("pod-{n}"))];
     let all = (endpoints + LOCALS) as usize;
@@ -96,7 +96,7 @@ pub(crate) fn children(endpoints: u32) -> Scenario {
     }
 }
 
-/// When many groups are there, a selector asks for all of them.
+/// With many groups, a selector matches all of them.
 pub(crate) fn all(endpoints: u32) -> Scenario {
     let locals = LOCALS as usize;
     let before = ["one-in-30 == 'value-3'", "one-in-20 == 'value-3'"];
@@ -114,7 +114,8 @@ pub(crate) fn all(endpoints: u32) -> Scenario {
     scenario
 }
 
-/// The only policy that compares five labels goes, and groups that differ in these alone are merged some flushes later.
+/// The only policy that uses five labels is deleted, and groups that differ only in these are
+/// merged some flushes later.
 pub(crate) fn labels_without_users(endpoints: u32) -> Scenario {
     let rules = SHARES.map(|share| format!("one-in-{share} == 'value-3'"));
     let members = SHARES.map(|share| tagged(endpoints).filter(|(seed, _)| seed % share == 3).count());
@@ -135,7 +136,7 @@ pub(crate) fn labels_without_users(endpoints: u32) -> Scenario {
     scenario
 }
 
-/// A policy with so many rules, each with a selector of its own, of which one changes.
+/// A policy with this number of rules, each with a distinct selector, of which one changes.
 pub(crate) fn policy_of_rules(rules: u32) -> Scenario {
     let labels = |n: u32| [("app".to_owned(), format!("app-{n}"))];
     let selectors = |first: u32| (first..first + rules).map(|n| format!("app == 'app-{n}'")).collect::<Vec<_>>();
@@ -162,7 +163,7 @@ pub(crate) fn policy_of_rules(rules: u32) -> Scenario {
     }
 }
 
-/// Network sets of a thousand members each, which make one IP set; one of them gets another member for one of its own.
+/// Network sets of a thousand members each that form one IP set; one member is replaced.
 pub(crate) fn set_of_a_thousand_each(network_sets: u32, length: u8) -> Scenario {
     let locals = LOCALS as usize;
     let net = |n: u32| {
@@ -197,7 +198,7 @@ pub(crate) fn set_of_a_thousand_each(network_sets: u32, length: u8) -> Scenario 
     }
 }
 
-/// What is sent of two policies, one after the other, of one IP set each.
+/// Returns the messages for two successive policies with one IP set each.
 fn two_policies(members: usize) -> Counts {
     let locals = LOCALS as usize;
     Counts {
@@ -211,10 +212,11 @@ fn two_policies(members: usize) -> Counts {
     }
 }
 
-/// The labels of tagged endpoints that have as many values as their names say.
+/// Labels of tagged endpoints; each has as many values as its name states.
 const SHARES: [u32; 5] = [10, 11, 20, 30, 40];
 
-/// Endpoints with one of 29 tags and five labels, in 100 namespaces. Expected are the messages that come without policies.
+/// Returns endpoints with one of 29 tags and five labels, in 100 namespaces. The expected messages
+/// are those without policies.
 fn tagged_cluster(endpoints: u32, policies: Vec<Update>, changes: Vec<Update>) -> Scenario {
     let (namespaces, remote, local) = snapshot::tagged_endpoints(endpoints, LOCALS);
     let (locals, namespaces_sent) = (LOCALS as usize, NAMESPACES as usize);
@@ -236,7 +238,7 @@ fn tagged_cluster(endpoints: u32, policies: Vec<Update>, changes: Vec<Update>) -
     }
 }
 
-/// The seeds of tagged endpoints, from which their labels follow, and their namespaces.
+/// Returns the seeds of tagged endpoints, which determine their labels, and their namespaces.
 fn tagged(endpoints: u32) -> impl Iterator<Item = (u32, u32)> {
     let numbers = (0..endpoints).chain(0..LOCALS);
     (1..).zip(numbers).map(|(seed, n)| (seed, n % NAMESPACES))
@@ -246,7 +248,8 @@ fn feeds(policies: Vec<Update>, endpoints: Vec<Update>) -> Vec<(&'static str, Ve
     vec![("policies", policies), ("endpoints", endpoints)]
 }
 
-/// So many endpoints of another node and [`LOCALS`] of this one, with these labels and one of so many profiles.
+/// Returns this number of endpoints of another node and [`LOCALS`] of this one, with these labels
+/// and profiles in turn.
 fn endpoints_with<const N: usize>(
     remote: u32,
     profiles: u32,
@@ -278,7 +281,7 @@ fn team(name: &str) -> Update {
     Update::Profile(profile(0), Some(Valid::new(Profile { labels }).expect("valid")))
 }
 
-/// A policy for all endpoints that lets in what the selectors pick.
+/// Returns a policy for all endpoints that allows ingress from the endpoints of these selectors.
 fn policy<S: AsRef<str>>(name: &str, sources: impl IntoIterator<Item = S>) -> Update {
     let allow_from = |selector: S| {
         let selector = Some(Selector::parse(selector.as_ref()).expect("a selector"));

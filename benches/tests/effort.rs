@@ -1,4 +1,4 @@
-//! What the worst cases cost, small, in what does not depend on the machine: evaluations and groups.
+//! Machine-independent cost of the worst cases, small: evaluations and groups.
 
 use tortie_benches::{Effort, Observer, run, small_scenarios, small_worst_cases};
 
@@ -8,7 +8,7 @@ impl Observer for Silent {
     fn done(&mut self, _: &'static str) {}
 }
 
-/// Evaluations of selectors and groups, after the first flush and in the end.
+/// Evaluations of selectors and groups, after the first flush and at the end.
 const EFFORTS: &[(&str, [(u64, usize); 2])] = &[
     ("EachItsOwnGroup", [(100, 2_100), (100, 2_100)]),
     ("EachItsOwnShape", [(101, 2_100), (102, 2_100)]),

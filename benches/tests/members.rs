@@ -1,4 +1,5 @@
-//! Effort and memory of a policy whose selectors match more members than the bound, at a tenth of the default size.
+//! Effort and memory of a policy whose selectors match more members than the limit, at a tenth of
+//! the default size.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests do not count as tests")]
 
@@ -17,16 +18,16 @@ use tortie_selector::Selector;
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
-/// A tenth of the default bound on members.
+/// A tenth of the default limit of members.
 const MEMBERS: u64 = GraphConfig::POLICY_MEMBERS / 10;
 
 /// A tenth of 20,000 endpoints.
 const ENDPOINTS: u32 = 2_000;
 
-/// A tenth of the memory that one object may take, in bytes.
+/// A tenth of the memory limit of an object, in bytes.
 const MEMORY: usize = 100_000_000 / 10;
 
-/// An endpoint with a label value of its own, which makes the selectors cost most.
+/// Returns an endpoint with a unique label value, the most expensive case for selectors.
 fn endpoint(number: u32) -> Update {
     let host = if number == 0 { "here" } else { "there" };
     let value = WorkloadEndpoint {

@@ -1,4 +1,4 @@
-//! How many bytes and allocations the graph takes for an endpoint, a customer, a rule or a member, in small scenarios.
+//! Bytes and allocations of the graph per endpoint, customer, rule or member, in small scenarios.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests do not count as tests")]
 
@@ -16,8 +16,8 @@ impl Observer for Silent {
     fn done(&mut self, _: &'static str) {}
 }
 
-/// At most so many bytes that the graph holds in the end, and allocations during the run, for a hundred of what there is
-/// most of.
+/// Limits of the bytes that the graph holds at the end, and of allocations during the run, per
+/// hundred of the dominant items.
 const AT_MOST: &[(&str, usize, usize)] = &[
     ("EachItsOwnGroup", 57_500, 620),
     ("EachItsOwnShape", 69_000, 425),
@@ -33,7 +33,7 @@ const AT_MOST: &[(&str, usize, usize)] = &[
     ("IsolatedCustomers", 87_800, 690),
 ];
 
-/// Bytes and allocations for a hundred of what there is most of.
+/// Returns bytes and allocations per hundred of the dominant items.
 fn hundred(scenario: &Scenario) -> (usize, usize) {
     let (_, number) = scenario.unit.unwrap();
     let input = scenario.input.clone();
@@ -45,7 +45,7 @@ fn hundred(scenario: &Scenario) -> (usize, usize) {
     (100 * held / number as usize, 100 * change.allocations / number as usize)
 }
 
-/// One test, as others would allocate beside it.
+/// A single test, as concurrent tests would allocate as well.
 #[test]
 fn bytes_and_allocations_are_bounded() {
     let customers = Scenario { name: "IsolatedCustomers".into(), ..customers(2_000, 100) };

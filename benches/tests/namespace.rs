@@ -1,4 +1,4 @@
-//! Peak memory of a node in one of whose namespaces policies have very many rules.
+//! Peak memory of a node with very many policy rules in one namespace.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests do not count as tests")]
 
@@ -17,7 +17,7 @@ use tortie::{Node, ebpf};
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
-/// A policy of namespace `dev` whose rules each allow a network and a port of their own.
+/// Returns a policy of namespace `dev` whose rules each allow a distinct network and port.
 fn policy(number: usize, rules: usize) -> String {
     let mut text = format!(
         "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {{name: p{number}, namespace: dev}}\n\
@@ -43,7 +43,8 @@ fn pod(namespace: &str, address: &str) -> String {
     )
 }
 
-/// The highest memory while a node reads so many policies and plans its tables, in bytes.
+/// Returns the peak memory while a node reads this number of policies and plans its tables, in
+/// bytes.
 fn peak(policies: usize, rules: usize) -> usize {
     let node = Node::new("n1");
     let mut files = DirState::new(node.manifest_options.clone());

@@ -1,4 +1,4 @@
-//! `README.md` has a row for every benchmark.
+//! Checks that `README.md` has a row for every benchmark.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests do not count as tests")]
 
@@ -6,7 +6,7 @@ use tortie_benches::{Named, scenarios, worst_cases};
 
 const README: &str = include_str!("../README.md");
 
-/// The first cells of the table between a marker and the next end.
+/// Returns the first cells of the table between a marker and the next end.
 fn names(marker: &str) -> Vec<&'static str> {
     let begin = format!("<!-- bench-report: {marker} -->");
     let (_, rest) = README.split_once(&begin).unwrap();

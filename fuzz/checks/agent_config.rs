@@ -1,9 +1,10 @@
-//! Any configuration is taken or refused with a reason, and the values that won give the same configuration again.
+//! Any configuration is accepted or rejected with a reason, and the effective values give the same
+//! configuration again.
 
 use tortie_config::{Notice, Raw, Resolved, Sources, from_environment, from_file_text};
 use tortie_model::desired::ConfigSource;
 
-/// Parameters whose values have a structure of their own.
+/// Parameters with structured values.
 const STRUCTURED: [&str; 16] = [
     "ChainInsertMode",
     "DeviceRouteProtocol",
@@ -23,7 +24,8 @@ const STRUCTURED: [&str; 16] = [
     "NATPortRange",
 ];
 
-/// The first byte chooses a structured parameter, of which the rest is the value, or none: the rest is a file.
+/// The first byte chooses a structured parameter with the rest as its value, or none with the rest
+/// as a file.
 pub(crate) fn check(data: &[u8]) {
     let (&first, rest) = data.split_first().unwrap_or((&u8::MAX, &[]));
     let text = String::from_utf8_lossy(rest);
@@ -37,13 +39,14 @@ pub(crate) fn check(data: &[u8]) {
     let as_variables = from_environment(raw.iter().map(|(name, value)| (format!("FELIX_{name}"), value.clone())));
     let from_environment = resolve(as_variables.clone(), ConfigSource::Environment);
     let from_file = resolve(raw.clone(), ConfigSource::ConfigFile);
-    // In files, names that differ in case only are different ones, of which the last counts.
+    // Names in files that differ only in case are distinct, and the last one applies.
     if let (Ok(file), Ok(environment)) = (&from_file, &from_environment)
         && as_variables.len() == raw.len()
     {
         assert_eq!(shown(file), shown(environment));
     }
-    // What only the node itself may set is not taken from elsewhere, so that less can be wrong.
+    // Parameters that only the node itself may set are ignored from other sources, so fewer errors
+    // are possible.
     let from_datastore = resolve(raw, ConfigSource::DatastoreGlobal);
     assert!(from_datastore.is_ok() || from_file.is_err());
 
@@ -54,7 +57,7 @@ pub(crate) fn check(data: &[u8]) {
             }
             assert!(!notice.to_string().is_empty());
         }
-        let again = resolve(resolved.raw.clone(), ConfigSource::ConfigFile).expect("the values that won are no worse");
+        let again = resolve(resolved.raw.clone(), ConfigSource::ConfigFile).expect("the effective values are valid");
         assert_eq!(shown(&again), shown(&resolved));
         assert_eq!(again.effective(), resolved.effective());
     }
@@ -66,7 +69,7 @@ fn resolve(raw: Raw, source: ConfigSource) -> Result<Resolved, String> {
     sources.resolve().map_err(|error| error.to_string())
 }
 
-/// The configuration has patterns, which cannot be compared otherwise.
+/// Formats the configuration, whose patterns cannot be compared otherwise.
 fn shown(resolved: &Resolved) -> String {
     format!("{:?}", resolved.config)
 }

@@ -1,12 +1,12 @@
-//! The objects of a cluster, whatever they are, cost the graph messages in proportion to their text, nothing if they are told again,
-//! and leave nothing behind.
+//! Any objects of a cluster cost the graph messages in proportion to their text, no messages if
+//! they are repeated, and leave no state behind.
 
 use tortie_calc::{Graph, GraphConfig};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Hostname, Interner, SyncStatus, Update};
 use tortie_resources::manifest::{self, Format, Options, Outcome};
 
-/// The text is a directory's file in YAML, of the node `here`.
+/// The text is a YAML file of a directory, for the node `here`.
 pub(crate) fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let manifest = manifest::read(&text, Format::Yaml, &Options::default(), &mut Interner::new());
@@ -24,7 +24,7 @@ pub(crate) fn check(data: &[u8]) {
     graph.on_status(SyncStatus::InSync);
     updates.iter().for_each(|update| graph.on_update(update.clone()));
     let cost = flush(&mut graph);
-    // A few messages say what there is without any object.
+    // A few messages are sent without any object.
     assert!(cost <= text.len() + 64, "{cost} messages of {} bytes", text.len());
     let mut told = std::collections::BTreeMap::new();
     for update in &updates {
@@ -33,7 +33,7 @@ pub(crate) fn check(data: &[u8]) {
     told.values().for_each(|update| graph.on_update(Update::clone(update)));
     let mut again = Vec::new();
     graph.flush(&mut again);
-    // As Felix does, the graph passes on each update of these.
+    // As in Felix, the graph passes on each update of these.
     again.retain(|update| {
         use DesiredUpdate::{IpPool, Namespace, Service, ServiceAccount};
         !matches!(update, Namespace(..) | ServiceAccount(..) | IpPool(..) | Service(..))
@@ -44,7 +44,7 @@ pub(crate) fn check(data: &[u8]) {
     assert!(graph.is_empty(), "something is left");
 }
 
-/// The cost of a flush, messages.
+/// Returns the cost of a flush in messages.
 fn flush(graph: &mut Graph) -> usize {
     let mut out = Vec::new();
     graph.flush(&mut out);

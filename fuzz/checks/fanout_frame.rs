@@ -1,15 +1,15 @@
-//! Any bytes are frames of the fan-out's protocol or are refused, however they arrive; what is read can be written and
-//! read again.
+//! Any bytes are frames of the fan-out protocol or rejected, independent of the sizes in which they
+//! arrive. Accepted messages can be written and read again.
 
 use bytes::BytesMut;
 use prost::Message;
 use tortie_fanout::protocol::frame::{self, Compression, FrameError};
 use tortie_fanout::protocol::{ToClient, ToServer};
 
-/// Small enough that frames beyond it are found.
+/// Small enough that the fuzzer finds larger frames.
 const LIMIT: usize = 64 * 1024;
 
-/// The first byte says how many bytes arrive at a time.
+/// The first byte is the number of bytes that arrive at a time.
 pub(crate) fn check(data: &[u8]) {
     let Some((&step, bytes)) = data.split_first() else { return };
     both_ways::<ToServer>(bytes, step);
@@ -24,9 +24,9 @@ fn both_ways<M: Message + Default + PartialEq>(bytes: &[u8], step: u8) {
     for message in &messages {
         written.extend_from_slice(&frame::encode(message, Compression::Fast));
     }
-    // Other encodings of the same message may be longer than the one that was read, but not by much.
+    // Other encodings of the same message may be slightly longer than the one that was read.
     let mut again = Vec::new();
-    while let Some(message) = frame::take::<M>(&mut written, 2 * LIMIT).expect("what we write is a frame") {
+    while let Some(message) = frame::take::<M>(&mut written, 2 * LIMIT).expect("written frames can be read") {
         again.push(message);
     }
     assert!(written.is_empty() && again == messages);

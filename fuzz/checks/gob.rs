@@ -1,5 +1,5 @@
-//! Any bytes are a gob stream or are refused, and how they arrive makes no difference; whoever is on either side of a
-//! Typha connection survives them.
+//! Any bytes are a gob stream or rejected, independent of the sizes in which they arrive. Both
+//! sides of a Typha connection survive them.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use tortie_fanout::gob::{Decoder, Limits};
 use tortie_fanout::typha::messages::{ClientMessage, ServerMessage};
 use tortie_fanout::typha::{ClientHello, ClientSession, ServerAction, ServerSession, ServerSettings};
 
-/// The first byte says how large the parts are that the rest arrives in.
+/// The first byte is the size of the pieces in which the rest arrives.
 pub(crate) fn check(data: &[u8]) {
     let Some((step, stream)) = data.split_first() else { return };
     let step = usize::from(*step).max(1);
@@ -33,7 +33,7 @@ pub(crate) fn check(data: &[u8]) {
     }
 }
 
-/// What a stream says, in words.
+/// Returns the contents of a stream as text.
 fn read(stream: &[u8], step: usize) -> Vec<String> {
     let mut decoder = Decoder::new(Limits { value_bytes: 1 << 16, ..Limits::default() });
     let mut said = Vec::new();

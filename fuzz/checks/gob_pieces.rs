@@ -1,5 +1,5 @@
-//! A gob stream that arrives in pieces of any lengths says the same as the whole stream, and costs no more than a multiple of
-//! its length.
+//! A gob stream in pieces of any lengths gives the same values as the whole stream, and its cost is
+//! linear in its length.
 
 use tortie_fanout::gob::{Decoder, Limits};
 
@@ -22,7 +22,7 @@ pub(crate) fn check(data: &[u8]) {
     assert_eq!(read(&pieces), read(&[stream]));
 }
 
-/// The values of a stream, and the error at its end.
+/// Returns the values of a stream, and the error at its end.
 fn read(pieces: &[&[u8]]) -> Vec<String> {
     let limits = Limits { value_bytes: 1 << 14, types: TYPES, ..Limits::default() };
     let mut decoder = Decoder::new(limits);

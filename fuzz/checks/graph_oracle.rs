@@ -1,4 +1,5 @@
-//! Whatever happens to a small cluster, the graph gives what a slow calculation from the current state gives.
+//! After any history of a small cluster, the graph agrees with a brute-force calculation from the
+//! present state.
 #![allow(clippy::unwrap_used, reason = "the vocabulary is made of constants")]
 
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use tortie_selector::Selector;
 use tortie_testkit::mock::MockDataplane;
 use tortie_testkit::oracle::{Datastore, HOST, expected};
 
-/// More would only be more of the same, and make the slow calculation slower.
+/// Maximum number of steps; more would only slow down the brute-force calculation.
 const MOST_STEPS: usize = 120;
 
 const SELECTORS: [&str; 15] = [
@@ -46,7 +47,7 @@ const NETS: [&str; 9] = [
     "::/0",
 ];
 
-/// Choices, a byte each; the first of all when there are none left.
+/// Choices, a byte each; the first alternative once no bytes are left.
 struct Choices<'a>(&'a [u8]);
 
 impl Choices<'_> {
@@ -64,7 +65,7 @@ impl Choices<'_> {
         all[usize::from(self.byte()) % all.len()].clone()
     }
 
-    /// One of eight bits of the next byte for each, in order.
+    /// Chooses each item by one of eight bits of the next byte, in order.
     fn some<T: Clone>(&mut self, all: &[T]) -> Vec<T> {
         let bits = self.byte();
         all.iter().take(8).enumerate().filter(|(at, _)| bits >> at & 1 == 1).map(|(_, one)| one.clone()).collect()
@@ -81,7 +82,7 @@ impl Choices<'_> {
         Selector::parse(self.of(&SELECTORS)).unwrap()
     }
 
-    /// Empty text restricts nothing; it is no selector of a rule.
+    /// Without the empty text, which selects everything and is not a selector of a rule.
     fn selector_of_rule(&mut self) -> Selector {
         Selector::parse(self.of(&SELECTORS[..SELECTORS.len() - 1])).unwrap()
     }
@@ -145,7 +146,7 @@ impl Choices<'_> {
         self.of(&[None, Some(1.0), Some(2.0), Some(-2.0)]).and_then(Order::new)
     }
 
-    /// A new value of an object, or none.
+    /// Returns a new value of an object, or its deletion.
     fn object(&mut self) -> Update {
         let kind = self.byte();
         let exists = kind & 0xc0 != 0;
@@ -181,7 +182,7 @@ impl Choices<'_> {
         let key = WorkloadEndpointKey::new(host, "k8s", self.of(&["ns/pod0", "ns/pod1", "ns/pod2"]), "eth0");
         let endpoint = exists.then(|| {
             let nets = self.nets(&["10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32", "fd00::1/128"]);
-            // Endpoints with so many networks are not valid.
+            // Endpoints with so many networks are invalid.
             let too_many = if self.byte() == 1 { 1_001 } else { 0 };
             let nets = nets.into_iter().chain(std::iter::repeat_n("10.0.0.1/32".parse().unwrap(), too_many));
             let (ipv4_nets, ipv6_nets) = nets.partition(|net| net.family() == Family::V4);
@@ -218,7 +219,7 @@ impl Choices<'_> {
             (PolicyKind::StagedGlobalNetworkPolicy, "", "a"),
         ]);
         let policy = exists.then(|| {
-            // Ordinary policies are what most bytes mean.
+            // Most byte values give ordinary policies.
             let flags = self.byte();
             let types = self.of(&[(true, true), (true, false), (false, true)]);
             Policy {
@@ -259,7 +260,7 @@ impl Choices<'_> {
     }
 }
 
-/// What is not valid does not get as far as the graph: it counts as deleted.
+/// An invalid value counts as deleted and does not reach the graph.
 fn valid<T: Validate>(value: Option<T>) -> Option<Valid<T>> {
     Valid::stored(value?).ok()
 }
@@ -273,7 +274,7 @@ struct Node {
 
 impl Node {
     fn new(overlap: Overlap) -> Self {
-        // The oracle knows no claims, which have an oracle of their own.
+        // The oracle does not implement claims, which have a separate oracle.
         let address_claims = AddressClaims::Any;
         let graph = Graph::new(&GraphConfig { overlap, address_claims, ..GraphConfig::new(Hostname::new(HOST)) });
         Self { graph, dataplane: MockDataplane::default(), overlap, is_in_sync: false }
@@ -284,7 +285,7 @@ impl Node {
         self.is_in_sync = true;
     }
 
-    /// Flushes, and compares what is in force with the slow calculation.
+    /// Flushes, and compares the state with the brute-force calculation.
     fn check(&mut self, datastore: &Datastore) {
         let mut out = Vec::new();
         self.graph.flush(&mut out);
@@ -303,9 +304,9 @@ impl Node {
     }
 }
 
-/// The first byte chooses the configuration. Then come steps: a flush with a comparison, the end of the first reading of
-/// the datastore, an object deleted and made again, or a new value (or none) for an object. At the end everything is
-/// deleted.
+/// The first byte chooses the configuration. Steps follow: a flush with a comparison, the end of
+/// the initial sync, deletion and re-creation of an object, or a new value (or deletion) of an
+/// object. At the end everything is deleted.
 pub(crate) fn check(data: &[u8]) {
     let mut choices = Choices(data);
     let config = choices.byte();

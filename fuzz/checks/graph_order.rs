@@ -1,4 +1,4 @@
-//! Whatever the history, the graph ends up where a fresh one does that is only told of what exists.
+//! After any history, the graph's state equals that of a new graph with only the existing objects.
 #![allow(clippy::unwrap_used, reason = "the world is made of constants")]
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use tortie_testkit::mock::MockDataplane;
 const FLUSH: u8 = 255;
 const IN_SYNC: u8 = 254;
 
-/// The objects of a small world, each as it may be.
+/// Objects of a small cluster, each with its possible values.
 static OBJECTS: LazyLock<Vec<Vec<Update>>> = LazyLock::new(|| {
     let mut objects = Vec::new();
     for (host, pod, net) in [("here", "a", "10.0.0.1"), ("here", "b", "10.0.0.2"), ("there", "c", "10.0.0.1")] {
@@ -114,12 +114,12 @@ fn flush(graph: &mut Graph, dataplane: &mut MockDataplane) {
     dataplane.apply_batch(out);
 }
 
-/// The first byte chooses the configuration; each of the others is a flush, the end of the first reading of the
-/// datastore, or a new value (or none) for an object.
+/// The first byte chooses the configuration; each other byte is a flush, the end of the initial
+/// sync, or a new value (or deletion) of an object.
 pub(crate) fn check(data: &[u8]) {
     let Some((config, history)) = data.split_first() else { return };
     let overlap = if config & 1 == 0 { Overlap::Keep } else { Overlap::Suppress };
-    // Few enough that policies are refused, or none.
+    // A limit low enough that policies are rejected, or the default.
     let policy_members = if config & 4 == 0 { GraphConfig::POLICY_MEMBERS } else { u64::from(config >> 3) % 8 };
     let mut walked = (graph(overlap, policy_members), MockDataplane::default());
     let mut datastore: BTreeMap<Key, &Update> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Whatever `ipset list` prints, reading it is safe, and what is read as a member can be written.
+//! Any output of `ipset list` is parsed safely, and parsed members can be written.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tortie_ipsets::{
     is_owned, owned_names,
 };
 
-/// The first byte is the family and the size of the pieces in which the rest arrives.
+/// The first byte chooses the family and the size of the pieces in which the rest arrives.
 pub(crate) fn check(data: &[u8]) {
     let (&first, text) = data.split_first().unwrap_or((&0, &[]));
     let family = if first & 1 == 0 { Family::V4 } else { Family::V6 };
@@ -32,17 +32,18 @@ pub(crate) fn check(data: &[u8]) {
     reconcile(family, text, usize::from(first) + 1, listing.ok(), &members);
 }
 
-/// A set that is listed as such is written once, and then is as wanted.
+/// A set with this listing is written once, and then has the desired contents.
 fn reconcile(family: Family, text: &[u8], piece: usize, listing: Option<Listing>, members: &[Member]) {
     let now = Duration::ZERO;
     let id = IpSetId::new("x");
     let name = ip_set_name(family, &id).expect("a name");
     let spec = listing.and_then(|listing| listing.spec()).unwrap_or(SetSpec::new(SetType::HashNet));
     let mut sets = IpSets::new(family, Config::default());
-    // A listing may contradict itself, for example with ports outside its range.
+    // A listing may be inconsistent, for example with ports outside its range.
     let wanted = sets.add_or_replace(&id, spec, members.iter().copied());
 
-    // All sets at once: whatever is printed, what is wanted of the set stays, and a failure makes it be read again.
+    // All sets at once: the desired state stays for any output, and a failure leads to another
+    // listing.
     assert_eq!(sets.plan(now), Plan::ListAll);
     text.chunks(piece).for_each(|piece| sets.on_output(piece));
     sets.on_exit(now, Err(CommandFailure::new("Broken pipe")));
@@ -76,7 +77,7 @@ fn reconcile(family: Family, text: &[u8], piece: usize, listing: Option<Listing>
     let headers = text.split(|&b| b == b'\n').filter(|line| line.trim_ascii().starts_with(b"Name:")).count();
     if headers == 1 && wanted.is_ok() && listing.is_some_and(|listing| listing.is_exactly(&spec, family)) {
         let zero = members.iter().any(|member| matches!(member, Member::Net(net) if net.cidr().prefix_len() == 0));
-        // The kernel never lists a network of length 0, and never more than fits.
+        // The kernel never lists a network of length 0, nor more members than fit.
         assert!(restores == 0 || zero || members.len() > spec.max_elements());
     }
 }

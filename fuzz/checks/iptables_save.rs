@@ -1,5 +1,5 @@
-//! Any listing is read, the same in any pieces, and nothing in it gets more said to `iptables-restore` than that
-//! rules and chains of ours have to go.
+//! Any listing is parsed, the same in any pieces, and its contents never cause more input to
+//! `iptables-restore` than the removal of the agent's rules and chains.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tortie_iptables::{
     Backend, Family, Features, Plan, Reconciler, ReconcilerConfig, RuleTag, SaveReader, Table, is_own_chain,
 };
 
-/// The first byte chooses table, implementation and where the listing is cut; the rest is the listing.
+/// The first byte chooses table, implementation and piece size; the rest is the listing.
 pub(crate) fn check(data: &[u8]) {
     let Some((choice, listing)) = data.split_first() else { return };
     let table = Table::ALL[usize::from(choice % 4)];

@@ -1,4 +1,4 @@
-//! Any path names a key or nothing, and a key's own path names it again.
+//! Any path is a key or rejected, and a key's own path gives the key again.
 
 use tortie_resources::path::{self, Parsed};
 

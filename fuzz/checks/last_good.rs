@@ -1,4 +1,4 @@
-//! Any record of what was last good is refused, or can be written again and brought back.
+//! Any record of a last valid version is rejected, or can be written again and restored.
 
 use tortie_datastore::DirState;
 use tortie_datastore::last_good::Record;
@@ -6,7 +6,7 @@ use tortie_resources::manifest::Options;
 
 pub(crate) fn check(data: &[u8]) {
     try_record(data);
-    // Without the right sum nothing gets far.
+    // Without a correct checksum, parsing ends early.
     try_record(&Record::sealed(&String::from_utf8_lossy(data)));
 }
 

@@ -1,4 +1,5 @@
-//! Any text is read without harm, what is valid has a path and can be written, and what is not has a reason.
+//! Any text is read safely. Valid objects have a path and can be written; invalid ones have a
+//! reason.
 
 use tortie_model::Interner;
 use tortie_resources::Severity;
@@ -11,7 +12,7 @@ pub(crate) fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(text);
     let format = if first & 1 == 0 { Format::Yaml } else { Format::Json };
     let manifest = manifest::read(&text, format, &Options::default(), &mut Interner::new());
-    // In YAML, a carriage return alone ends a line too.
+    // In YAML, a carriage return alone also ends a line.
     let lines = text.split(['\n', '\r']).count() + 1;
     for error in &manifest.unreadable {
         assert!(error.position.line as usize <= lines, "{error}");

@@ -1,5 +1,5 @@
-//! Any bytes are a message of netfilter or refused: a packet that was logged, a connection that began or ended. What is read
-//! of a packet does not change with what follows.
+//! Any bytes are a netfilter message or rejected: a logged packet, or the begin or end of a
+//! connection. The parsed fields of a packet do not depend on later bytes.
 
 use tortie_linux::netlink::{ConnectionEvent, Flow, LoggedHeaders, LoggedPacket};
 
@@ -7,7 +7,7 @@ use tortie_linux::netlink::{ConnectionEvent, Flow, LoggedHeaders, LoggedPacket};
 const NEW: u16 = 0x100;
 const DELETE: u16 = 0x102;
 
-/// The first byte chooses what the rest is to be.
+/// The first byte chooses the type of the rest.
 pub(crate) fn check(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     match first % 3 {
@@ -23,7 +23,7 @@ fn check_packet(packet: &[u8]) {
     assert_eq!(headers.tuple.source.is_ipv4(), packet[0] >> 4 == 4);
     let mut longer = packet.to_vec();
     longer.extend([0xff; 8]);
-    let again = LoggedHeaders::parse(&longer).expect("no less than before");
+    let again = LoggedHeaders::parse(&longer).expect("the longer message is as valid");
     assert_eq!((again.tuple.source, again.tuple.destination), (headers.tuple.source, headers.tuple.destination));
     if headers.tuple.flow != Flow::Other {
         assert_eq!(again, headers);
@@ -34,7 +34,7 @@ fn check_logged(message: &[u8]) {
     let Ok(packet) = LoggedPacket::parse(message) else { return };
     assert!(!packet.prefix.contains(&0));
     assert!(packet.original.is_some() || !packet.is_reply);
-    // An attribute that nobody knows changes nothing.
+    // An unknown attribute changes nothing.
     let mut longer = message.to_vec();
     longer.resize(message.len().next_multiple_of(4), 0);
     longer.extend([4_u16.to_ne_bytes(), 0x3ffe_u16.to_ne_bytes()].concat());

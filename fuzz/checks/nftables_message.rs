@@ -1,4 +1,5 @@
-//! Any messages are a listing of a table of nftables, and whatever is listed, two transactions at most make it what is described.
+//! Any messages are a listing of an nftables table, and at most two transactions turn any listed
+//! table into the desired one.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use tortie_nftables::{Features, Plan, Table, TableConfig, TableId};
 /// `NFNL_SUBSYS_NFTABLES << 8`.
 const KINDS: [u16; 5] = [0xa03, 0xa06, 0xa09, 0xa0c, 0xa00];
 
-/// The first byte chooses the family. Then messages follow: a byte for the kind, two for the length, and the payload.
+/// The first byte chooses the family. Messages follow: a byte for the kind, two for the length, and
+/// the payload.
 pub(crate) fn check(data: &[u8]) {
     let Some((first, mut rest)) = data.split_first() else { return };
     let family = if first % 2 == 0 { Family::V4 } else { Family::V6 };
@@ -26,10 +28,11 @@ pub(crate) fn check(data: &[u8]) {
     let mut table = described(family);
     assert!(matches!(table.plan(Duration::ZERO), Plan::Read));
     table.on_read(Duration::ZERO, Ok(reader.finish()));
-    // All that changes, and maps that rules do not ask any more.
+    // First all changes, then maps that rules no longer use.
     for _ in 0..2 {
         match table.plan(Duration::ZERO) {
-            // What was listed is not what is described, unless it is to the last expression.
+            // The listed table differs from the desired one, unless it equals it to the last
+            // expression.
             Plan::Commit(transaction) => {
                 assert!(!transaction.to_string().is_empty());
                 table.on_committed(Duration::ZERO, Ok(()));

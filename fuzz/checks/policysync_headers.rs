@@ -1,4 +1,5 @@
-//! The filter of the headers of policy sync takes any bytes, in any pieces, and writes no more than it was given.
+//! The header filter of policy sync accepts any bytes, in any pieces, and writes no more bytes than
+//! it reads.
 
 #[path = "../../crates/node/src/policysync/authority/filter.rs"]
 #[allow(dead_code, reason = "its own tests read the constants")]
@@ -6,7 +7,7 @@ mod filter;
 
 use filter::{Filter, PREFACE};
 
-/// The first byte is the length of the pieces; the preface of HTTP/2 goes before the rest.
+/// The first byte is the length of the pieces; the HTTP/2 preface precedes the rest.
 pub(crate) fn check(data: &[u8]) {
     let Some((&step, bytes)) = data.split_first() else { return };
     let sent = [PREFACE, bytes].concat();

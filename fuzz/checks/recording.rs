@@ -1,4 +1,5 @@
-//! Any line of a recording is read or refused with a reason, and what it says can be said again.
+//! Any line of a recording is read or rejected with a reason, and its contents can be written
+//! again.
 
 use tortie_datastore::recording::{Line, read_line, write_update};
 use tortie_model::Interner;
@@ -11,7 +12,8 @@ pub(crate) fn check(data: &[u8]) {
         let read = read_line(line, &mut labels);
         match &read {
             Ok(Line::Update(update)) => {
-                // A policy of a namespace may have come without one; nobody writes that.
+                // A namespaced policy may have been recorded without a namespace, which cannot be
+                // written.
                 if let Ok(written) = path::to_path(&update.key()) {
                     assert_eq!(path::parse(&written), Some(Parsed::Key(update.key().clone())));
                 }
@@ -25,7 +27,7 @@ pub(crate) fn check(data: &[u8]) {
             Ok(Line::Nothing | Line::Status(_) | Line::Flush) => {}
             Err(error) => assert!(!error.to_string().contains('\n')),
         }
-        // Neither what was read before nor blanks around a line change what it says.
+        // Neither earlier lines nor blanks around a line change its meaning.
         assert_eq!(read_line(&format!("\t{line} "), &mut Interner::new()).ok(), read.ok());
     }
 }

@@ -1,4 +1,5 @@
-//! Any text is a selector or an error with a place; what a selector prints means the same.
+//! Any text is a selector or an error with a position; the printed form of a selector has the same
+//! meaning.
 
 use tortie_selector::{Selector, ValueSet, unique_id};
 
@@ -24,7 +25,7 @@ pub(crate) fn check(data: &[u8]) {
     assert_eq!(selector.id().as_str(), unique_id("s", canonical));
     assert_eq!(Selector::from_expr(selector.expr().clone()), Ok(selector.clone()));
 
-    // A nested negation takes one reading to disappear; then nothing changes any more.
+    // A nested negation disappears at the next parse; afterwards the form is stable.
     let reparsed = Selector::parse(canonical).expect("canonical forms are selectors");
     assert_eq!(Selector::parse(reparsed.canonical()), Ok(reparsed.clone()));
     if !canonical.contains("!!") {

@@ -1,5 +1,5 @@
-//! Any value under any path decodes or is rejected with a reason, the same way from text and from parsed JSON; what
-//! decodes can be encoded, and comes back.
+//! Any value under any path is decoded or rejected with a reason, equally from text and from parsed
+//! JSON. Decoded values can be encoded and decoded again.
 
 use tortie_model::{Interner, Key, Update};
 use tortie_resources::path;
@@ -25,7 +25,7 @@ pub(crate) fn check(data: &[u8]) {
     );
     let Ok(json) = serde_json::from_str::<serde_json::Value>(value) else { return };
     let from_json = v1::decode(path, Some(&json), &mut labels);
-    // Parsing drops all but the last of repeated fields, which are an error otherwise.
+    // JSON parsing keeps only the last of repeated fields, which are an error otherwise.
     let repeated = matches!(&from_text, Err(error) if error.reason == "is given twice");
     if !bare && !repeated {
         assert!(from_text == from_json || differ_in_the_last_place(value));
@@ -39,7 +39,8 @@ fn differ_in_the_last_place(value: &str) -> bool {
 
 fn comes_back(update: &Update) {
     let Ok(path) = path::to_path(&update.key()) else { return };
-    // The canonical form of a selector with a negation within another reads as a shorter one that means the same.
+    // The canonical form of a selector with nested negations parses as a shorter one with the same
+    // meaning.
     if matches!(update, Update::ScopedConfig(_, Some(config)) if config.selector.canonical().contains("!!")) {
         return;
     }

@@ -1,11 +1,12 @@
-//! Documents made of anchors and aliases, nested as the input says, are read within the bounds of the fuzzer or are refused.
+//! Documents of anchors and aliases, nested by the input, are read within the fuzzer's limits or
+//! rejected.
 
 use std::fmt::Write as _;
 
 use tortie_model::Interner;
 use tortie_resources::manifest::{self, Format, Options};
 
-/// Lines beyond these make a longer document, but no deeper one.
+/// Maximum number of lines; more make a longer document, but not a deeper one.
 const LINES: usize = 4096;
 
 /// Each byte is a line: a list with an anchor whose items are aliases of earlier lists, a mapping, a merge, or a long text.

@@ -1,4 +1,5 @@
-//! Lists of the public API of all published libraries. They are committed, so that a change of an API is seen in review.
+//! Lists of the public API of all published libraries. They are committed, so that reviews show
+//! changes of an API.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,10 +12,10 @@ use serde_json::{Value, json};
 use crate::api_errors;
 use crate::shell::{self, cargo, cargo_of, output, root};
 
-/// The compiler that writes the form of JSON which `public-api` reads. Both versions change together.
+/// Compiler whose JSON format `public-api` reads. Both versions change together.
 const RUST: &str = "1.95.0";
 
-/// Writes the lists, or compares them with what the libraries have if the arguments are `--check`.
+/// Writes the lists, or with `--check` compares them with the libraries.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let check = match args {
         [] => false,
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// The public API of a library, an item a line.
+/// The public API of a library, one item per line.
 struct List {
     path: PathBuf,
     text: String,
@@ -54,7 +55,7 @@ fn at<E: std::fmt::Display>(path: &Path) -> impl FnOnce(E) -> String {
     move |error| format!("{}: {error}", path.display())
 }
 
-/// The lists as they should be.
+/// Returns the current lists.
 fn lists() -> Result<Vec<List>, String> {
     let metadata = output(&mut cargo(&["metadata", "--locked", "--no-deps", "--format-version=1"]))?;
     let metadata: Value = serde_json::from_str(&metadata).map_err(|error| error.to_string())?;
@@ -70,27 +71,30 @@ fn lists() -> Result<Vec<List>, String> {
         .collect()
 }
 
-/// The names of a package and its library, unless it is unpublished, or the library serves its own program only.
+/// Returns the names of a package and its library; `None` if it is unpublished, or its library
+/// serves only its own program.
 fn library(package: &Value) -> Option<(&str, &str)> {
     let target = |kind| package["targets"].as_array()?.iter().find(|target| target["kind"] == json!([kind]));
     let published = package["publish"].is_null() && target("bin").is_none();
     published.then(|| Some((package["name"].as_str()?, target("lib")?["name"].as_str()?)))?
 }
 
-/// Describes all libraries as JSON.
+/// Writes JSON descriptions of all libraries.
 fn document() -> Result<(), String> {
     let mut cargo = cargo_of(RUST)?;
-    // The workspace as a whole has the features with which other commands build it, so that nothing is built twice.
+    // Built for the workspace as a whole, with the features of other commands, so that nothing is
+    // built twice.
     cargo.args(["doc", "--quiet", "--locked", "--workspace", "--lib", "--no-deps", "--all-features"]);
     shell::run(unstable(&mut cargo).env("RUSTDOCFLAGS", "--cap-lints=allow -Z unstable-options --output-format json"))
 }
 
-/// Lets rustdoc, but nothing else, be asked for unstable things: build scripts that heard of it would have much built again.
+/// Allows unstable options for rustdoc only: build scripts that see such a setting would rebuild
+/// many crates.
 fn unstable(cargo: &mut Command) -> &mut Command {
     cargo.env("RUSTDOC", root().join("xtask/src/unstable-rustdoc.sh"))
 }
 
-/// The list of a library that is described in a file.
+/// Returns the list of a library from its JSON description.
 fn list(document: &Path) -> Result<String, String> {
     let build = |builder: Builder| builder.build().map_err(at(document));
     let builder = Builder::from_rustdoc_json(document).omit_blanket_impls(true).omit_auto_trait_impls(true);
@@ -98,7 +102,7 @@ fn list(document: &Path) -> Result<String, String> {
     Ok(text(&build(builder)?, &by_hand))
 }
 
-/// The list of public items: those written by hand, and all implementations.
+/// Returns the list of public items: those written by hand, and all implementations.
 fn text(all: &PublicApi, by_hand: &PublicApi) -> String {
     let by_hand: BTreeSet<String> = by_hand.items().map(ToString::to_string).collect();
     let is_telling = |line: &String| {
@@ -129,7 +133,7 @@ fn compare(lists: &[List]) -> Result<(), String> {
     Err(format!("the public API is not the listed one; see cargo xtask api\n{}", differences.join("\n")))
 }
 
-/// Files in the folder of lists that are none of these.
+/// Returns files in the folder of lists that belong to no library.
 fn stale(lists: &[List]) -> Result<Vec<PathBuf>, String> {
     let entries = fs::read_dir(folder()).map_err(at(&folder()))?;
     let files = entries.map(|entry| entry.map(|entry| entry.path()));

@@ -1,4 +1,4 @@
-//! Public errors can be shown, and passed on as errors.
+//! Check that public errors can be displayed, and returned as errors.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ pub(crate) fn missing<'t>(lists: impl Iterator<Item = &'t str>) -> Vec<String> {
                 wrong.insert(format!("{of_type} does not implement Display"));
             }
         }
-        // Types of other crates are theirs.
+        // Types of other crates are not checked.
         if let Some(error) = error_of(line).filter(|error| error.starts_with("tortie"))
             && !errors.contains(last(error))
         {
@@ -41,13 +41,15 @@ pub(crate) fn missing<'t>(lists: impl Iterator<Item = &'t str>) -> Vec<String> {
     wrong.into_iter().collect()
 }
 
-/// The name of a type without its path and parameters. Paths in lists are those of private modules here and there.
+/// Returns the name of a type without its path and parameters. Paths in lists are sometimes those
+/// of private modules.
 fn last(path: &str) -> &str {
     let path = path.split(['<', ' ']).next().unwrap_or(path);
     path.rsplit("::").next().unwrap_or(path)
 }
 
-/// Whether a returned error is a text or a tuple. The empty tuple is allowed: there is one reason.
+/// Reports whether a returned error is a text or a tuple. The empty tuple is allowed: it has a
+/// single reason.
 fn is_no_type(error: &str) -> bool {
     error == "&str"
         || (error.starts_with('&') && error.ends_with(" str"))
@@ -55,19 +57,19 @@ fn is_no_type(error: &str) -> bool {
         || error.starts_with('(') && error != "()"
 }
 
-/// The second parameter of the `Result` that a function returns.
+/// Returns the second parameter of the `Result` that a function returns.
 fn error_of(line: &str) -> Option<&str> {
     let (_, result) = line.rsplit_once(" -> core::result::Result<")?;
     second_parameter(result)
 }
 
-/// The second parameter of each `Result` of a line.
+/// Returns the second parameter of each `Result` of a line.
 fn errors_in(line: &str) -> impl Iterator<Item = &str> {
     line.match_indices("core::result::Result<")
         .filter_map(|(at, found)| second_parameter(line.get(at + found.len()..)?))
 }
 
-/// The second parameter of a type whose parameters begin here.
+/// Returns the second parameter of a type whose parameters begin here.
 fn second_parameter(parameters: &str) -> Option<&str> {
     let (mut depth, mut begin, mut before) = (0_usize, None, ' ');
     for (at, c) in parameters.char_indices() {

@@ -1,4 +1,5 @@
-//! Rust made from protocol files. The result is committed, so that building needs no code generator.
+//! Generation of Rust from protocol files. The result is committed, so that builds need no code
+//! generator.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -59,7 +60,7 @@ impl Generated {
         let folder = proto.parent().map(PathBuf::from).unwrap_or_default();
         let descriptors = protox::compile([&proto], [&folder]).map_err(|error| format!("{error:?}"))?;
         let mut config = prost_build::Config::new();
-        // Equal messages have equal bytes only if their maps have an order.
+        // Equal messages have equal bytes only if their maps are ordered.
         config.btree_map(["."]);
         if matches!(self.what, What::Clients) {
             config.extern_path(".felix", "::tortie_protocol::felix");
@@ -72,7 +73,7 @@ impl Generated {
     }
 }
 
-/// Formats code as everything else in the workspace.
+/// Formats code like the rest of the workspace.
 fn format(code: &str) -> Result<String, String> {
     let mut rustfmt = Command::new("rustfmt")
         .args(["--edition", "2024"])

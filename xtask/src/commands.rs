@@ -1,4 +1,4 @@
-//! The commands that build and run things.
+//! Commands that build and run programs.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::tools::Tool;
 
 const CARGO_AUDITABLE: Tool = Tool { name: "cargo-auditable", version: "0.7.7" };
 
-/// Builds the agent and lets it be shown.
+/// Builds the agent and runs the demo.
 pub(crate) fn demo(args: &[String]) -> Result<(), String> {
     needs::to_show()?;
     let both = ["--package", "tortie-agent", "--bin", "tortie", "--package", "tortie-lab", "--bin", "demo"];
@@ -21,20 +21,20 @@ pub(crate) fn demo(args: &[String]) -> Result<(), String> {
     // Line tables for backtraces and incremental state take a third of the build time of our crates.
     build.args(both).env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
     let programs = built(&mut build)?;
-    let path = |name: &str| programs.get(name).ok_or_else(|| format!("cargo did not tell where {name} is"));
+    let path = |name: &str| programs.get(name).ok_or_else(|| format!("cargo did not report the path of {name}"));
     let mut demo = Command::new(path("demo")?);
     run(demo.arg("--agent").arg(path("tortie")?).args(args).current_dir(root()))
 }
 
-/// Runs this program once more, built with the feature that has the name of a command.
+/// Runs this program again, built with the feature of the same name as the command.
 #[cfg(not(all(feature = "codegen", feature = "api", feature = "tidy")))]
 pub(crate) fn with_feature(command: &str, args: &[String]) -> Result<(), String> {
     let again = ["run", "--quiet", "--locked", "--package", "xtask", "--features", command, "--", command];
     run(cargo(&again).args(args))
 }
 
-/// All tests, and the parts of conformance cases and faults that rotate. `--all` is all of these; other arguments are for
-/// `cargo test`, and then nothing else is run.
+/// Runs all tests, and the rotating parts of conformance cases and faults. With `--all`, runs all
+/// cases and faults; other arguments are passed to `cargo test`, and nothing else runs.
 pub(crate) fn test(args: &[String]) -> Result<(), String> {
     needs::to_test()?;
     let is_all = args == ["--all"];
@@ -50,10 +50,10 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     if is_all { samples::run_all(&programs) } else { samples::run(&programs) }
 }
 
-/// Runs the tests of all programs side by side where nextest is installed, which takes half the time; otherwise those of one
-/// program after those of another. Nextest does not know tests in documentation.
+/// Runs the tests of all programs in parallel if nextest is installed, which takes half the time;
+/// otherwise one program after the other. Nextest does not run tests in documentation.
 fn run_tests() -> Result<(), String> {
-    // Tests of programs wait for them most of the time.
+    // Tests of programs mostly wait for these.
     let threads = 2 * std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let with_threads = |test: &mut Command, variable| {
         if std::env::var_os(variable).is_none() {
@@ -69,7 +69,8 @@ fn run_tests() -> Result<(), String> {
     with_threads(cargo(&["test", "--doc"]).args(OF_TESTS), "RUST_TEST_THREADS")
 }
 
-/// A program of a laboratory with the agent, on a real kernel: conformance cases, or faults that happen while packets are sent.
+/// Runs a program of a laboratory with the agent on a real kernel: conformance cases, or faults
+/// under traffic.
 pub(crate) fn on_kernel(program: &str, args: &[String]) -> Result<(), String> {
     needs::to_test()?;
     Programs::build()?.run_with_agent(program, args.iter().map(String::as_str))
@@ -88,7 +89,7 @@ pub(crate) fn manual(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the packages. Fails where a program is larger than its limit.
+/// Makes the packages. Fails if a program exceeds its size limit.
 pub(crate) fn package(args: &[String]) -> Result<(), String> {
     let mut out = root().join("target/packages");
     let (mut default, mut full) = (true, true);
@@ -125,15 +126,16 @@ pub(crate) fn package(args: &[String]) -> Result<(), String> {
     made.iter().try_for_each(|(_, binary, limit)| binary.hold_to(*limit))
 }
 
-/// The target that packages are made for.
+/// Returns the target of packages.
 fn host() -> Result<String, String> {
     let version = output(Command::new("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).ok_or_else(|| "rustc does not tell its host".to_owned())
+    host.map(str::to_owned).ok_or_else(|| "rustc did not print its host".to_owned())
 }
 
-/// Builds the agent for a release, with the list of its dependencies in the program (section `.dep-v0`), which scanners such as
-/// `cargo audit bin` read. Where `cargo-auditable` cannot be installed, a line says that the list is missing.
+/// Builds the agent for a release, with the list of its dependencies in the program (section
+/// `.dep-v0`), which scanners such as `cargo audit bin` read. If `cargo-auditable` cannot be
+/// installed, prints that the list is missing.
 fn build_dist(options: &[&str]) -> Result<PathBuf, String> {
     let mut build = match CARGO_AUDITABLE.installed() {
         Ok(program) => command(&program.display().to_string(), &["auditable"]),
@@ -143,24 +145,26 @@ fn build_dist(options: &[&str]) -> Result<PathBuf, String> {
         }
     };
     build.args(["rustc", "--locked", "--profile", "dist", "--package", "tortie-agent", "--bin", "tortie"]);
-    // The linker of this target, since Rust 1.90, is one that can. Nothing compares addresses of functions.
+    // Since Rust 1.90, the linker of this target supports this. No code compares addresses of
+    // functions.
     let fold: &[&str] = if cfg!(target_arch = "x86_64") { &["-Clink-arg=-Wl,--icf=all"] } else { &[] };
     let mut programs = built_with(build.args(options), fold)?;
-    programs.remove("tortie").ok_or_else(|| "cargo did not tell where the agent is".to_owned())
+    programs.remove("tortie").ok_or_else(|| "cargo did not report the path of the agent".to_owned())
 }
 
 fn build_agent_with(options: &[&str]) -> Result<PathBuf, String> {
     let mut programs = built(cargo(&["build", "--locked", "--package", "tortie-agent"]).args(options))?;
-    programs.remove("tortie").ok_or_else(|| "cargo did not tell where the agent is".to_owned())
+    programs.remove("tortie").ok_or_else(|| "cargo did not report the path of the agent".to_owned())
 }
 
-/// Benchmarks that run each of their cases once when they are asked to test.
+/// Benchmarks that run each of their cases once with `--test`.
 const BENCHMARKS: [&str; 12] = [
     "engine", "worst", "memory", "cluster", "cost", "changes", "tables", "packets", "updates", "policies", "selector",
     "nftables",
 ];
 
-/// Every benchmark once, small. They are not optimized, because tests have built most of their code so.
+/// Runs every benchmark once, small, without optimizations, because tests have built most of their
+/// code that way.
 pub(crate) fn bench_smoke() -> Result<(), String> {
     needs::to_run()?;
     let programs = Programs::build_with(&[&BENCHMARKS[..], &["load"]].concat())?;
@@ -178,7 +182,7 @@ pub(crate) fn bench_smoke() -> Result<(), String> {
     programs.run_with_agent("load", small.split(' '))
 }
 
-/// Cost of one object of a megabyte.
+/// Measures the cost of one object of a megabyte.
 pub(crate) fn cost_bench(args: &[String]) -> Result<(), String> {
     needs::to_build()?;
     let bench = ["bench", "--quiet", "--locked", "--package", "tortie-benches", "--bench", "cost", "--"];
@@ -192,7 +196,7 @@ pub(crate) fn apply_bench(args: &[String]) -> Result<(), String> {
     run(cargo(&["run"]).args(OF_LAB).args(["servers", "--bin", "apply-bench", "--", "--agent"]).arg(agent).args(args))
 }
 
-/// Measures nftables tables, beside iptables-nft and bare `nft`.
+/// Measures nftables tables, next to iptables-nft and bare `nft`.
 pub(crate) fn nftables_bench(args: &[String]) -> Result<(), String> {
     needs::to_run()?;
     let bench = ["bench", "--quiet", "--locked", "--package", "tortie-rules", "--bench", "nftables", "--"];
@@ -203,12 +207,12 @@ pub(crate) fn nftables_bench(args: &[String]) -> Result<(), String> {
 pub(crate) fn packet_bench(args: &[String]) -> Result<(), String> {
     needs::to_run()?;
     let agent = build_agent_with(&["--release"])?;
-    // It compiles rules itself, and says how long that takes.
+    // It compiles rules itself and measures the compilation, so it is optimized.
     let mut bench = cargo(&["run", "--release"]);
     run(bench.args(OF_LAB).args(["programs", "--bin", "packet-bench", "--", "--agent"]).arg(agent).args(args))
 }
 
-/// The laboratories with a feature.
+/// Arguments that select the laboratories with a feature.
 const OF_LAB: [&str; 5] = ["--quiet", "--locked", "--package", "tortie-lab", "--features"];
 
 /// Writes the agent's table of Felix's parameters into the documentation.
@@ -219,12 +223,12 @@ pub(crate) fn parameters() -> Result<(), String> {
     std::fs::write(&path, table).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Many clients of one server of the fan-out.
+/// Measures many clients of one fan-out server.
 pub(crate) fn fanout_bench(args: &[String]) -> Result<(), String> {
     load("fanout-bench", args)
 }
 
-/// A large cluster: the fan-out in levels, engines, counted connections.
+/// Measures a large cluster: levels of fan-out servers, engines, simulated connections.
 pub(crate) fn scale(args: &[String]) -> Result<(), String> {
     load("scale", args)
 }

@@ -1,8 +1,9 @@
-//! Modules that refer to each other in a cycle.
+//! Check for cyclic references between modules.
 //!
-//! A module of the first level stands for all modules within it, and so does one of the second level among its siblings. References
-//! count wherever a path names another module, in `use` declarations and in code, but not in tests. A path to an item that a module
-//! imports by name, re-exported or not, counts for the module that has the item.
+//! A module of the first level represents all modules within it, and so does one of the second
+//! level among its siblings. References count wherever a path names another module, in `use`
+//! declarations and in code, but not in tests. A path to an item that a module imports by name,
+//! re-exported or not, counts for the module of the item.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,7 +14,7 @@ use xtask::files::read;
 
 use crate::tidy::{is_of_tests, list};
 
-/// The path of a module from the root of its crate.
+/// Path of a module from the root of its crate.
 type Module = Vec<String>;
 
 /// Adds the cycles of a crate.
@@ -23,7 +24,7 @@ pub(crate) fn check(folder: &Path, name: &str, wrong: &mut Vec<String>) -> Resul
     Ok(())
 }
 
-/// The cycles of a crate, each as the names of its modules.
+/// Returns the cycles of a crate, each as the names of its modules.
 fn cycles(src: &Path) -> Result<BTreeSet<String>, String> {
     let mut files = Vec::new();
     collect(src, &mut Vec::new(), &mut files)?;
@@ -52,7 +53,7 @@ fn cycles(src: &Path) -> Result<BTreeSet<String>, String> {
     Ok(cycles.map(text).collect())
 }
 
-/// The modules of a crate, and the names that they import, each with the path of the item.
+/// Modules of a crate, and the names that they import, each with the path of the item.
 struct Names {
     modules: BTreeSet<Module>,
     imports: BTreeMap<Module, Vec<String>>,
@@ -94,9 +95,9 @@ impl Names {
         }
     }
 
-    /// The module of the item at a path from the root of the crate.
+    /// Returns the module of the item at a path from the root of the crate.
     fn module_of(&self, mut path: Vec<String>) -> Module {
-        // An import of the path's own name would lead around in a circle.
+        // An import with the same name as the path would lead into a loop.
         for _ in 0..self.modules.len() {
             let Some(import) = (1..=path.len()).find(|len| self.imports.contains_key(&path[..*len])) else { break };
             path = [&self.imports[&path[..import]][..], &path[import..]].concat();
@@ -107,7 +108,8 @@ impl Names {
     }
 }
 
-/// The path from the root of the crate of what a module names by a path; `None` if that is in another crate.
+/// Returns a path of a module as a path from the root of the crate; `None` for an item of another
+/// crate.
 fn from_root(module: &[String], path: &[String]) -> Option<Vec<String>> {
     let mut at = match path.first().map(String::as_str) {
         Some("crate") => Vec::new(),
@@ -120,7 +122,7 @@ fn from_root(module: &[String], path: &[String]) -> Option<Vec<String>> {
     Some(at)
 }
 
-/// The modules that a module refers to, directly or by others.
+/// Returns the modules to which a module refers, directly or indirectly.
 fn reached(edges: &BTreeMap<Module, BTreeSet<Module>>, from: &Module) -> BTreeSet<Module> {
     let mut reached = BTreeSet::new();
     let mut waiting = vec![from];
@@ -158,7 +160,7 @@ fn collect(folder: &Path, module: &mut Module, files: &mut Vec<(Module, syn::Fil
     Ok(())
 }
 
-/// The paths of a file that name something of the same crate, from its root.
+/// Paths of a file to items of the same crate, from its root.
 struct References<'m> {
     module: &'m [String],
     paths: Vec<Vec<String>>,

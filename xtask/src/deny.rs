@@ -1,12 +1,12 @@
-//! Dependencies of the workspace.
+//! Check of the workspace's dependencies.
 
 use crate::shell::{self, cargo, is_installed};
 use crate::tools::Tool;
 
 const CARGO_DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2" };
 
-/// Checks the dependencies of the workspace and of the fuzz targets against `deny.toml`. Advisories are checked where their
-/// database can be fetched; otherwise a line says that they are not.
+/// Checks the dependencies of the workspace and of the fuzz targets against `deny.toml`. If the
+/// advisory database cannot be fetched, prints that advisories are not checked.
 pub(crate) fn run() -> Result<(), String> {
     let mut path = std::env::var("PATH").unwrap_or_default();
     if !is_installed("cargo-deny") {

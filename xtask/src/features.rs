@@ -1,11 +1,12 @@
-//! `cargo xtask features`: every feature compiles without the others.
+//! `cargo xtask features`: check that every feature compiles without the others.
 
 use crate::metadata::{is_unpublished, metadata};
 use crate::shell::{cargo, run};
 
 /// Checks each crate with each of its features alone, and without any.
 ///
-/// Warnings are errors here as they are for all features together: what is there for one feature only is easily left over.
+/// Warnings are errors, as in the check of all features together: code for a single feature is
+/// easily unused without it.
 pub(crate) fn check(args: &[String]) -> Result<(), String> {
     if !args.is_empty() {
         return Err("cargo xtask features".into());
@@ -16,7 +17,7 @@ pub(crate) fn check(args: &[String]) -> Result<(), String> {
         let (Some(name), Some(features)) = (package["name"].as_str(), package["features"].as_object()) else {
             continue;
         };
-        // A crate without features has been built as it is.
+        // A crate without features is covered by other builds.
         if features.is_empty() {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Files and folders, with errors that name them.
+//! Files and folders, with paths in errors.
 
 use std::fs;
 use std::io;
@@ -8,12 +8,12 @@ use std::process::Command;
 
 use crate::shell::run;
 
-/// Says which file it is about.
+/// Adds the path to an error.
 pub fn failed(path: &Path) -> impl Fn(io::Error) -> String + '_ {
     move |error| format!("{}: {error}", path.display())
 }
 
-/// The text of a file.
+/// Returns the text of a file.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -21,7 +21,7 @@ pub fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(failed(path))
 }
 
-/// Writes a file that all may read, and the folders that it is in.
+/// Writes a file that is readable for all, and creates its parent folders.
 ///
 /// # Errors
 /// If they cannot be written.
@@ -31,7 +31,7 @@ pub fn write(path: &Path, text: &str) -> Result<(), String> {
     set_mode(path, 0o644)
 }
 
-/// Copies a file, and makes the folders that it is to be in.
+/// Copies a file, and creates the parent folders of the target.
 pub(crate) fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), String> {
     make_parent(to)?;
     fs::copy(from, to).map_err(failed(from))?;
@@ -42,10 +42,10 @@ pub(crate) fn set_mode(path: &Path, mode: u32) -> Result<(), String> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(failed(path))
 }
 
-/// An empty folder in place of what may be there.
+/// Creates an empty folder, in place of an existing one.
 ///
 /// # Errors
-/// If that cannot be removed, or the folder not made.
+/// If the existing folder cannot be removed, or the new one created.
 pub fn empty(folder: &Path) -> Result<PathBuf, String> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(folder)(error)),
@@ -54,7 +54,7 @@ pub fn empty(folder: &Path) -> Result<PathBuf, String> {
     Ok(folder.to_owned())
 }
 
-/// All regular files and links below a folder, as paths from there, in order.
+/// Returns all regular files and links below a folder, as relative paths, in order.
 ///
 /// # Errors
 /// If a folder cannot be read.
@@ -76,12 +76,12 @@ pub fn below(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-/// The folders below a folder may be entered by all, whatever the umask was.
+/// Makes the folders below a folder accessible for all, whatever the umask was.
 pub(crate) fn open_folders(folder: &Path) -> Result<(), String> {
     run(Command::new("find").arg(folder).args(["-type", "d", "-exec", "chmod", "0755", "{}", "+"]))
 }
 
-/// The SHA-256 of a file, in hexadecimal digits.
+/// Returns the SHA-256 of a file in hexadecimal digits.
 pub(crate) fn sha256(path: &Path) -> Result<String, String> {
     let line = crate::shell::output(Command::new("sha256sum").arg("--binary").arg(path))?;
     line.split_whitespace()

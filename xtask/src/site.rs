@@ -1,5 +1,5 @@
-//! The documentation as a site: the pages of `docs/book`, those of the repository that belong there, and a reference that the program
-//! and its source tell.
+//! The documentation as a site: the pages of `docs/book`, further documents of the repository, and
+//! a reference generated from the program and its source.
 
 mod links;
 mod markdown;
@@ -19,7 +19,7 @@ use crate::tools::Tool;
 
 const MDBOOK: Tool = Tool { name: "mdbook", version: "0.5.4" };
 
-/// Builds the site, and fails if a link in it leads nowhere.
+/// Builds the site, and fails on a broken link.
 pub(crate) fn build(args: &[String]) -> Result<(), String> {
     let (mut out, mut agent) = (root().join("target/site"), None);
     for argument in args.chunks(2) {

@@ -105,23 +105,24 @@ const EFFECTS: &[&str] =
 /// The one library with unsafe code. SECURITY.md promises that there is no other.
 const UNSAFE: &str = "bpf";
 
-/// Beginnings of the paths that SECURITY.md names.
+/// Prefixes of the paths that SECURITY.md names.
 const FOLDERS: [&str; 4] = ["crates/", "deploy/", "fuzz/", "testdata/"];
 
 /// Beginnings of unsafe code.
 const UNSAFE_MARKS: [&str; 6] =
     ["unsafe {", "unsafe fn ", "unsafe impl", "unsafe trait ", "unsafe extern ", "#[unsafe("];
 
-/// A default build of the agent has no more crates than this, build dependencies and our own included.
+/// Maximum number of crates in a default build of the agent, including build dependencies and those
+/// of the workspace.
 const MAX_CRATES: usize = 130;
 
-/// No file of code is longer than this.
+/// Maximum number of lines in a source file.
 const MAX_LINES: usize = 800;
 
-/// No crate has more lines of source, without tests and generated code.
+/// Maximum number of source lines in a crate, without tests and generated code.
 const MAX_CRATE_LINES: usize = 16_000;
 
-/// Crates with other bounds: the agent and the oracles of tests are to stay thin.
+/// Crates with other limits: the agent and the oracles of tests must stay small.
 const OTHER_CRATE_LINES: &[(&str, usize)] = &[("agent", 6_000), ("testkit", 5_000)];
 
 /// Checks everything and lists the errors. With `--list`, only prints the places that break a rule
@@ -243,7 +244,7 @@ fn table_of_crates(architecture: &str, wrong: &mut Vec<String>) {
     }
 }
 
-/// Lines of source in a folder, without tests and generated code.
+/// Returns the number of source lines in a folder, without tests and generated code.
 fn source_lines(folder: &Path) -> Result<usize, String> {
     let mut lines = 0;
     for path in list(folder)? {
@@ -293,7 +294,7 @@ fn file(path: &Path, wrong: &mut Vec<String>) -> Result<(), String> {
             wrong.push(format!("{shown}:{number}: unfinished"));
         }
         if line.trim_start().starts_with("pub type ") && line.contains("= String;") {
-            wrong.push(format!("{shown}:{number}: a name deserves a type of its own"));
+            wrong.push(format!("{shown}:{number}: a name needs a separate type"));
         }
         if line.trim_start().starts_with("#[ignore") && !line.contains("= \"") {
             wrong.push(format!("{shown}:{number}: a test is ignored without a reason"));
@@ -310,7 +311,8 @@ fn file(path: &Path, wrong: &mut Vec<String>) -> Result<(), String> {
     Ok(())
 }
 
-/// Finds files that SECURITY.md names and that do not exist. A test of the agent does the same for its flags and parameters.
+/// Checks that all files that SECURITY.md names exist. A test of the agent does the same for its
+/// flags and parameters.
 fn named_in_security(wrong: &mut Vec<String>) -> Result<(), String> {
     let text = read(&root().join("SECURITY.md"))?;
     for name in text.split('`').skip(1).step_by(2) {
@@ -322,7 +324,7 @@ fn named_in_security(wrong: &mut Vec<String>) -> Result<(), String> {
     Ok(())
 }
 
-/// The entries of a folder, in order.
+/// Returns the entries of a folder, in order.
 pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
@@ -330,7 +332,7 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Whether an item is compiled for tests only.
+/// Reports whether an item is compiled for tests only.
 pub(crate) fn is_of_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")

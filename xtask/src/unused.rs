@@ -1,4 +1,4 @@
-//! Dependencies that a package names and does not use.
+//! Check for dependencies that a package declares and does not use.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use xtask::files::{failed, read};
 
-/// Packages and dependencies that their code does not name.
+/// Packages and dependencies that are used without being named in code.
 const UNNAMED: &[(&str, &str)] = &[
     // A test includes generated code of another package.
     ("tortie-agent", "tonic-prost"),
-    // It selects the version of the API that `kube` speaks.
+    // It selects the API version of `kube`.
     ("tortie-datastore", "k8s-openapi"),
-    // Its library is called `webpki`.
+    // Its library is named `webpki`.
     ("tortie-fanout", "rustls-webpki"),
 ];
 
@@ -38,7 +38,8 @@ pub(crate) fn check(packages: &[Value], wrong: &mut Vec<String>) -> Result<(), S
     Ok(())
 }
 
-/// The text of these files, and of all Rust files in these folders; those that do not exist are empty.
+/// Returns the text of these files, and of all Rust files in these folders; missing ones count as
+/// empty.
 fn code(paths: &[PathBuf]) -> Result<String, String> {
     let mut text = String::new();
     let mut waiting: Vec<PathBuf> = paths.to_vec();
@@ -54,7 +55,7 @@ fn code(paths: &[PathBuf]) -> Result<String, String> {
     Ok(text)
 }
 
-/// Whether a text has a word that is no part of a longer one.
+/// Reports whether a text contains a word as a whole.
 fn has_word(text: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word).any(|(at, _)| {

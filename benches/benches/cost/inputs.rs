@@ -8,7 +8,8 @@ pub(crate) struct Input {
     pub(crate) text: String,
 }
 
-/// Objects in JSON of about `size` bytes each, and with `is_full` shorter ones that no bound of a number refuses.
+/// Returns objects in JSON of about `size` bytes each. With `is_full`, also shorter ones that stay
+/// within all limits of numbers.
 pub(crate) fn inputs(size: usize, is_full: bool) -> Vec<Input> {
     let mut all = Inputs { size, bounds: None, list: Vec::new() };
     let within: &[Bounds] = if is_full { &[Bounds::OF_RULES, Bounds::OF_SETS] } else { &[] };
@@ -35,7 +36,7 @@ struct Inputs {
     list: Vec<Input>,
 }
 
-/// Bound of the items of a list.
+/// Limit of the items of a list.
 #[derive(Clone, Copy)]
 struct Bounds {
     name: &'static str,
@@ -43,14 +44,15 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// Slightly fewer than rules of a policy, and terms of a selector.
+    /// Slightly below the limits of rules of a policy and of terms of a selector.
     const OF_RULES: Self = Self { name: "nearly too many", items: 9_900 };
-    /// Slightly fewer than selectors and names of ports of a policy, and items of an endpoint.
+    /// Slightly below the limits of selectors and port names of a policy, and of items of an
+    /// endpoint.
     const OF_SETS: Self = Self { name: "many", items: 990 };
 }
 
 impl Inputs {
-    /// Joins items by `separator` until they take the size.
+    /// Joins items by `separator` up to the size.
     fn fill(&self, separator: &str, item: impl Fn(usize) -> String) -> String {
         self.fill_part(1, separator, item)
     }
@@ -80,11 +82,11 @@ impl Inputs {
         self.list.push(Input { name, text });
     }
 
-    /// Selectors in the language of Calico.
+    /// Returns selectors in Calico's syntax.
     fn selectors(&self, parts: usize) -> Vec<(&'static str, String)> {
         let fill = |separator: &str, item: &dyn Fn(usize) -> String| self.fill_part(parts, separator, item);
         let nested = |open: &str, item: &dyn Fn(usize) -> String| {
-            // 500 operators in each other, and the operands of the rest in the innermost.
+            // 500 nested operators, and the operands of the rest in the innermost.
             let mut text = String::new();
             (0..250).for_each(|i| write!(text, "a{i} == 'x' {open} (b == 'y' && (").expect("a String takes any text"));
             text.push_str(&self.fill_part(parts, " || ", item));
@@ -112,7 +114,7 @@ impl Inputs {
         ]
     }
 
-    /// The rules of a policy of Calico, of which some hold only in one direction.
+    /// Returns rules of a Calico policy, some of them for one direction only.
     fn rules(&self) -> Vec<(String, String)> {
         [
             self.rules_of_selectors(),
@@ -257,7 +259,8 @@ impl Inputs {
         rules
     }
 
-    /// Names of service accounts, methods, paths, annotations and unknown fields.
+    /// Returns rules with names of service accounts, methods, paths, annotations and unknown
+    /// fields.
     fn rules_of_names(&self) -> Vec<(String, String)> {
         let mut rules: Vec<(String, String)> = Vec::new();
         let mut add = |name: &str, text: String| rules.push((name.to_owned(), text));
@@ -582,7 +585,7 @@ impl Inputs {
         }
     }
 
-    /// Kinds whose labels endpoints inherit, and profiles.
+    /// Adds kinds whose labels endpoints inherit, and profiles.
     fn label_holders(&mut self) {
         let profile = ("projectcalico.org/v3", "Profile");
         let labels = self.fill(",", |i| format!(r#""k{i}":"v""#));
@@ -591,7 +594,7 @@ impl Inputs {
         self.add(profile, "rules", &format!(r#""ingress":[{rules}]"#));
     }
 
-    /// Fields that any kind has, or may be given.
+    /// Adds fields that every kind has, or accepts.
     fn any_field_of_any_kind(&mut self) {
         for kind in KINDS {
             for field in ["labels", "annotations"] {
@@ -619,7 +622,7 @@ impl Inputs {
 
 const CALICO: &str = "projectcalico.org/v3";
 
-/// Every kind that is understood.
+/// All supported kinds.
 const KINDS: [(&str, &str); 33] = [
     (CALICO, "NetworkPolicy"),
     (CALICO, "GlobalNetworkPolicy"),
@@ -656,12 +659,12 @@ const KINDS: [(&str, &str); 33] = [
     ("kubevirt.io/v1", "VirtualMachineInstanceMigration"),
 ];
 
-/// The `i`-th network within 10.0.0.0/7, each of its own.
+/// Returns the `i`-th network within 10.0.0.0/7; all are distinct.
 fn net(i: usize) -> String {
     format!("1{}.{}.{}.{}/32", i >> 24 & 1, i >> 16 & 255, i >> 8 & 255, i & 255)
 }
 
-/// A rule about the peers of TCP.
+/// Returns a TCP rule with these source fields.
 fn tcp(side: &str) -> String {
     format!(r#"{{"action":"Allow","protocol":"TCP","source":{{{side}}}}}"#)
 }

@@ -1,8 +1,9 @@
-//! The cost of one object of a megabyte, for each kind and for each field of it that can grow.
+//! Cost of one object of a megabyte, for each kind and for each of its fields that can grow.
 //!
-//! `cargo bench -p tortie-benches --bench cost [-- [NAME…]]` prints the processor time and the peak of the heap of each, and fails if
-//! one takes more than [`MAX_MILLIS`] or [`MAX_MIB`]. With `--table` it prints the slowest alone; with `--test` it measures objects of a
-//! thirty-second part without the back ends.
+//! `cargo bench -p tortie-benches --bench cost [-- [NAME…]]` prints processor time and peak heap of
+//! each object, and fails if one exceeds [`MAX_MILLIS`] or [`MAX_MIB`]. With `--table` it prints
+//! only the slowest; with `--test` it measures objects of a thirty-second of the size, without back
+//! ends.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads its arguments")]
 
 mod inputs;
@@ -25,19 +26,19 @@ use inputs::inputs;
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, LIMIT);
 
-/// Bound of the processor time that one object takes to be read and calculated, in milliseconds.
+/// Limit of the processor time to read and calculate one object, in milliseconds.
 const MAX_MILLIS: f64 = 1000.0;
 
-/// Bound of the memory that one object takes at any time, in units of 2^20 bytes.
+/// Limit of the memory for one object at any time, in MiB.
 const MAX_MIB: f64 = 100.0;
 
 /// Size of an object, in bytes.
 const SIZE: usize = 1_000_000;
 
-/// Memory that one object may have before its measurement is given up, in bytes.
+/// Heap size at which the measurement of an object is aborted, in bytes.
 const LIMIT: usize = 4 << 30;
 
-/// Number of the rows of the short table.
+/// Number of rows in the short table.
 const WORST: usize = 20;
 
 fn main() -> ExitCode {
@@ -55,9 +56,9 @@ fn main() -> ExitCode {
     }
     for input in inputs(if arguments.test { SIZE / 32 } else { SIZE }, !arguments.test) {
         if arguments.want(&input.name) {
-            // The peak of the heap is that of a whole process.
+            // The peak of the heap is per process.
             let mut cost = in_process(&input.text, arguments.test);
-            // Processor time varies with the other load of the machine.
+            // Processor time varies with the load of the machine.
             for _ in 0..2 {
                 if is_beyond(&cost) {
                     cost = in_process(&input.text, arguments.test);
@@ -91,17 +92,17 @@ fn is_beyond(cost: &[f64; PARTS + 1]) -> bool {
     cost[0] > MAX_MILLIS || cost[PARTS] > MAX_MIB
 }
 
-/// Number of the times of one object: in total, and of reading, calculation, iptables and nftables.
+/// Number of times per object: total, reading, calculation, iptables and nftables.
 const PARTS: usize = 5;
 
-/// Argument by which this program measures the object of its standard input.
+/// Argument with which this program measures the object on its standard input.
 const MEASURE: &str = "--measure";
 
 /// Argument that leaves out the back ends.
 const CALCULATION: &str = "--calculation";
 
-/// Measures an object in a process of its own: times in milliseconds, and the peak of the heap in MiB. All are infinite if the
-/// process ends otherwise.
+/// Measures an object in a separate process: times in milliseconds, and peak heap in MiB. All are
+/// infinite if the process fails.
 fn in_process(text: &str, is_calculation: bool) -> [f64; PARTS + 1] {
     let this = std::env::current_exe().expect("the path of this program");
     let mut child = Command::new(this)
@@ -118,7 +119,7 @@ fn in_process(text: &str, is_calculation: bool) -> [f64; PARTS + 1] {
     std::array::from_fn(|_| numbers.next().unwrap_or(f64::INFINITY))
 }
 
-/// Adds the object to a small cluster that a node enforces.
+/// Adds the object to a small cluster and enforces the result on a node.
 fn measure(text: &str, is_calculation: bool) -> [f64; PARTS + 1] {
     let mut node = Node::new("n1");
     let mut files = DirState::new(node.manifest_options.clone());
@@ -153,13 +154,13 @@ fn measure(text: &str, is_calculation: bool) -> [f64; PARTS + 1] {
     let timing = stopwatch.stop();
     let [reading, calculation, iptables, nftables] =
         ["reading", "calculation", "iptables", "nftables"].map(|wanted| timing.millis_of(|part| part == wanted));
-    // A node has one of the back ends.
+    // A node uses one of the back ends.
     let most = reading + calculation + iptables.max(nftables);
     let mib = peak.saturating_sub(before) as f64 / f64::from(1 << 20);
     [most, reading, calculation, iptables, nftables, mib]
 }
 
-/// Two namespaces of so many pods each on four nodes, and policies between them.
+/// Returns two namespaces with this number of pods each on four nodes, and policies between them.
 fn cluster(pods: usize) -> String {
     let mut text = String::from(include_str!("cluster.yaml"));
     for namespace in ["dev", "prod"] {

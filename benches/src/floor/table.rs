@@ -1,9 +1,9 @@
-//! Places of things in a list, found by hash.
+//! Hash table of indexes into a list.
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-/// It holds half of each hash, so that growing reads nothing of what is listed.
+/// It stores half of each hash, so that growth does not read the list.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     slots: HashTable<Slot>,
@@ -20,7 +20,7 @@ impl Table {
         self.slots.len()
     }
 
-    /// Where it is, or `next` if that is where it will be.
+    /// Returns the index of the item, or stores and returns `next`.
     pub(super) fn find_or_insert(&mut self, hash: u64, next: usize, is_it: impl Fn(usize) -> bool) -> usize {
         let hash = half(hash);
         let is_it = |slot: &Slot| slot.hash == hash && is_it(slot.place as usize);
@@ -33,7 +33,7 @@ impl Table {
         }
     }
 
-    /// Where it was.
+    /// Removes the item and returns its index.
     pub(super) fn remove(&mut self, hash: u64, is_it: impl Fn(usize) -> bool) -> Option<usize> {
         let hash = half(hash);
         let is_it = |slot: &Slot| slot.hash == hash && is_it(slot.place as usize);
@@ -47,12 +47,12 @@ fn half(hash: u64) -> u32 {
     hash as u32
 }
 
-/// The table looks at both ends of a hash.
+/// Spreads the half hash over both ends, which the table uses.
 fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }
 
-/// An index into something that has fewer than 2^32 of them.
+/// Converts an index below 2^32.
 pub(super) fn place(index: usize) -> u32 {
     u32::try_from(index).expect("fewer than 2^32")
 }

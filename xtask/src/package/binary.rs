@@ -1,4 +1,4 @@
-//! The agent without its symbols, which are kept beside it.
+//! The agent without its symbols, which are kept in a separate file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,27 +7,28 @@ use std::process::Command;
 use crate::files::failed;
 use crate::shell::{output, run};
 
-/// The largest size of a program without symbols.
+/// Maximum size of a program without symbols, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit(pub u64);
 
 impl Limit {
-    /// Of the agent with its default features.
+    /// Limit of the agent with its default features.
     pub const DEFAULT: Self = Self(15_000_000);
-    /// Of the agent with all of them.
+    /// Limit of the agent with all features.
     pub const FULL: Self = Self(25_000_000);
 }
 
-/// A program in two files.
+/// A program split into two files.
 #[derive(Clone, Debug)]
 pub struct Binary {
-    /// The program, which names the other file and its checksum (`.gnu_debuglink`).
+    /// The program, which contains the name and the checksum of the other file (`.gnu_debuglink`).
     pub program: PathBuf,
-    /// Its symbols, and where in the source its code is from; debuggers look for them beside it and below `/usr/lib/debug`.
+    /// Its symbols and source positions. Debuggers search for them beside the program and below
+    /// `/usr/lib/debug`.
     pub symbols: PathBuf,
-    /// The bytes of `program`.
+    /// Size of `program` in bytes.
     pub size: u64,
-    /// The bytes of `symbols`.
+    /// Size of `symbols` in bytes.
     pub symbols_size: u64,
 }
 
@@ -35,10 +36,10 @@ impl Binary {
     /// Splits a program into two files in a folder, `name` and `name.debug`.
     ///
     /// # Errors
-    /// If there is no `objcopy`, or it fails.
+    /// If `objcopy` is missing or fails.
     pub fn split(built: &Path, out: &Path, name: &str) -> Result<Self, String> {
         let (program, symbols) = (out.join(name), out.join(format!("{name}.debug")));
-        // One that runs cannot be written to, but it can be replaced.
+        // A running program cannot be written to, but it can be replaced.
         let new = out.join(format!("{name}.new"));
         run(objcopy().args(["--only-keep-debug", "--compress-debug-sections"]).arg(built).arg(&symbols))?;
         let mut link = std::ffi::OsString::from("--add-gnu-debuglink=");
@@ -49,10 +50,10 @@ impl Binary {
         Ok(Self { size: size(&program)?, symbols_size: size(&symbols)?, program, symbols })
     }
 
-    /// Fails if the program is larger than it may be.
+    /// Fails if the program exceeds the limit.
     ///
     /// # Errors
-    /// What is too large, and by how much.
+    /// The path, the size and the limit of the program.
     pub fn hold_to(&self, limit: Limit) -> Result<(), String> {
         if self.size <= limit.0 {
             return Ok(());
@@ -60,15 +61,15 @@ impl Binary {
         Err(format!("{} has {} bytes; the limit is {}", self.program.display(), self.size, limit.0))
     }
 
-    /// The least version of glibc that has all that the program wants of it.
+    /// Returns the lowest version of glibc with all symbols that the program needs.
     ///
     /// # Errors
-    /// If there is no `objdump`, or the program wants nothing of glibc.
+    /// If `objdump` is missing, or the program needs no symbols of glibc.
     pub fn least_glibc(&self) -> Result<String, String> {
         let headers = output(Command::new("objdump").arg("--private-headers").arg(&self.program))?;
         let number = |text: &str| -> Option<(u32, u32)> {
             let (major, minor) = text.strip_prefix("GLIBC_")?.split_once('.')?;
-            // A third number is of versions that no kernel of today runs with.
+            // A third number only occurs in versions older than any supported kernel.
             Some((major.parse().ok()?, minor.split('.').next()?.parse().ok()?))
         };
         let newest = headers.split_whitespace().filter_map(number).max();
@@ -78,7 +79,7 @@ impl Binary {
     }
 }
 
-/// Programs and their sizes, for a terminal or a document.
+/// Returns a table of programs and their sizes, for a terminal or a document.
 #[must_use]
 pub fn table(binaries: &[(&str, &Binary, Limit)]) -> String {
     let mut text = "| agent | program | limit | symbols beside it |\n|---|---:|---:|---:|\n".to_owned();
@@ -89,7 +90,7 @@ pub fn table(binaries: &[(&str, &Binary, Limit)]) -> String {
     text
 }
 
-/// With one digit behind the point.
+/// Formats megabytes with one decimal place.
 fn megabytes(bytes: u64) -> String {
     let tenths = bytes.div_ceil(100_000);
     format!("{}.{}", tenths / 10, tenths % 10)

@@ -1,4 +1,4 @@
-//! The Debian package: what is in `deploy/debian`, the agent, and what it writes about itself.
+//! The Debian package: files of `deploy/debian`, the agent, and its generated documentation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,20 +9,20 @@ use super::{Package, architecture, version, write_manual};
 use crate::files::{below, copy, empty, failed, open_folders, write};
 use crate::shell::{output, root, run};
 
-/// Files of `deploy/debian`, where each is installed, and its mode.
+/// Files of `deploy/debian`, their target paths and modes.
 const FILES: &[(&str, &str, u32)] = &[
     ("tortie.service", "usr/lib/systemd/system/tortie.service", 0o644),
-    // Only root and its group read addresses and names of servers.
+    // Addresses and names of servers are readable for root and its group only.
     ("tortie.env", "etc/tortie/tortie.env", 0o640),
     ("felix.cfg", "etc/tortie/felix.cfg", 0o640),
     ("ebpf.conf", "usr/share/doc/tortie/examples/ebpf.conf", 0o644),
     ("copyright", "usr/share/doc/tortie/copyright", 0o644),
 ];
 
-/// Files and scripts that dpkg reads and runs.
+/// Files and scripts for dpkg.
 const CONTROL: &[(&str, u32)] = &[("conffiles", 0o644), ("postinst", 0o755), ("prerm", 0o755), ("postrm", 0o755)];
 
-/// Makes the package and tells where it is.
+/// Makes the package and returns its path.
 pub(super) fn make(package: &Package, binary: &Binary) -> Result<PathBuf, String> {
     let tree = empty(&package.out.join("debian"))?;
     lay_out(package, binary, &tree)?;
@@ -33,13 +33,13 @@ pub(super) fn make(package: &Package, binary: &Binary) -> Result<PathBuf, String
     let compressor = if level > 5 { "-Zxz" } else { "-Zgzip" };
     let mut build = Command::new("dpkg-deb");
     build.args(["--root-owner-group", compressor, &format!("-z{level}"), "--build"]).arg(&tree).arg(&file);
-    // Otherwise it says what it does.
+    // The output is captured; otherwise dpkg-deb prints its progress.
     output(build.env("SOURCE_DATE_EPOCH", package.epoch.to_string()))?;
     fs::remove_dir_all(&tree).map_err(failed(&tree))?;
     Ok(file)
 }
 
-/// Puts all files where they are to be installed.
+/// Copies all files to their target paths.
 fn lay_out(package: &Package, binary: &Binary, tree: &Path) -> Result<(), String> {
     copy(&binary.program, &tree.join("usr/bin/tortie"), 0o755)?;
     for (name, target, mode) in FILES {
@@ -49,7 +49,7 @@ fn lay_out(package: &Package, binary: &Binary, tree: &Path) -> Result<(), String
     copy(&root().join("LICENSE"), &share.join("doc/tortie/LICENSE"), 0o644)?;
     copy(&root().join("CHANGELOG.md"), &share.join("doc/tortie/CHANGELOG.md"), 0o644)?;
     write_manual(&package.agent, &share)?;
-    // Debian's zsh looks for what packages bring in a folder of its own.
+    // Debian's zsh searches a separate folder for completions of packages.
     let (site, vendor) = (share.join("zsh/site-functions"), share.join("zsh/vendor-completions"));
     fs::rename(&site, &vendor).map_err(failed(&site))?;
     let mut gzip = Command::new("gzip");
@@ -58,7 +58,7 @@ fn lay_out(package: &Package, binary: &Binary, tree: &Path) -> Result<(), String
     run(gzip.args(pages.iter().map(|page| share.join("man/man1").join(page))))
 }
 
-/// Writes what dpkg reads.
+/// Writes the control files for dpkg.
 fn control(binary: &Binary, tree: &Path) -> Result<(), String> {
     let source = root().join("deploy/debian");
     let target = tree.join("DEBIAN");

@@ -1,8 +1,9 @@
-//! An image in the OCI's layout, made without anything that runs containers.
+//! An image in OCI layout, made without a container runtime.
 //!
-//! In it are the agent, the one program that it runs under each back end, `conntrack`, and, since both are linked to glibc, the loader and
-//! the libraries that they name, copied from the machine that builds: no distribution, no shell, no iptables. Enforcing by nftables
-//! and by eBPF programs needs nothing else.
+//! It contains the agent, `conntrack` (the only program that the agent runs with every back end),
+//! and, as both are linked to glibc, the loader and their libraries, copied from the build machine.
+//! It has no distribution, no shell and no iptables. The nftables and eBPF back ends need nothing
+//! else.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,29 +22,29 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-/// Folders that are there to be mounted on, or written into where the root is writable.
+/// Folders that serve as mount points, or for written files if the root is writable.
 const FOLDERS: &[&str] = &["etc/tortie", "proc", "run/tortie", "sys", "var/lib/tortie"];
 
-/// Users by name, and how names of hosts are found.
+/// Users by name, and the configuration of host name lookup.
 const FILES: &[(&str, &str)] = &[
     ("etc/passwd", "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"),
     ("etc/group", "root:x:0:\nnonroot:x:65532:\n"),
     ("etc/nsswitch.conf", "hosts: files dns\n"),
 ];
 
-/// A layer, and what names it.
+/// A layer and its descriptors.
 struct Layer {
-    /// Of the archive as it is unpacked.
+    /// Digest of the uncompressed archive.
     diff_id: String,
     blob: Value,
     made_by: &'static str,
 }
 
-/// Makes the image and tells in which folder it is.
+/// Makes the image and returns its folder.
 pub(super) fn make(package: &Package, binary: &Binary) -> Result<PathBuf, String> {
     let layout = empty(&package.out.join("oci"))?;
     let tree = package.out.join("layer");
-    // What seldom changes comes first.
+    // Layers that rarely change come first.
     let system =
         layer(package, &layout, &tree, "conntrack, libraries, and the loader of glibc", |tree| system(binary, tree))?;
     let agent = layer(package, &layout, &tree, "the agent", |tree| {
@@ -61,7 +62,7 @@ pub(super) fn make(package: &Package, binary: &Binary) -> Result<PathBuf, String
         "config": {
             "Env": ["PATH=/usr/sbin:/usr/bin"],
             "Entrypoint": ["/usr/bin/tortie"],
-            // Agents are given user 0 by their manifest.
+            // The manifests run agents as user 0.
             "User": "65532:65532",
             "Labels": labels(),
         },
@@ -95,11 +96,12 @@ fn labels() -> Value {
     })
 }
 
-/// The program that the agent runs under each back end, to have connections of workloads forgotten that are gone.
+/// The program that the agent runs with every back end, to delete conntrack entries of removed
+/// workloads.
 const CONNTRACK: &str = "usr/sbin/conntrack";
 
-/// That program, the loader and the libraries of both by the paths by which they are found, the licences of all of that, and what else
-/// a root needs.
+/// Adds `conntrack`, the loader and the libraries of both programs under the paths by which they
+/// are found, their licences, and the other files of a root.
 fn system(binary: &Binary, tree: &Path) -> Result<(), String> {
     let conntrack = Path::new("/").join(CONNTRACK);
     let mut paths = BTreeSet::from([conntrack.clone()]);
@@ -107,7 +109,7 @@ fn system(binary: &Binary, tree: &Path) -> Result<(), String> {
         paths.extend(library_paths(&output(Command::new("ldd").arg(program))?)?);
     }
     for path in &paths {
-        // A link would lead to what is not there.
+        // A link would point to a missing file.
         let real = fs::canonicalize(path).map_err(failed(path))?;
         copy(&real, &tree.join(path.strip_prefix("/").unwrap_or(path)), 0o755)?;
         let package = package_of(&[path, &real])?;
@@ -124,7 +126,7 @@ fn system(binary: &Binary, tree: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The Debian package that a file is of, which may be known by another name of the folder that it is in.
+/// Returns the Debian package of a file, which may be registered under another name of its folder.
 fn package_of(names: &[&Path; 2]) -> Result<String, String> {
     for name in names {
         let owner = Command::new("dpkg-query").arg("--search").arg(name).output();
@@ -136,12 +138,13 @@ fn package_of(names: &[&Path; 2]) -> Result<String, String> {
     Err(format!("{} is of no package, so that its licence is not known", names[0].display()))
 }
 
-/// The paths that `ldd` prints: `NAME => PATH (ADDRESS)`, the loader without an arrow. What the kernel brings has no path.
+/// Returns the paths that `ldd` prints: `NAME => PATH (ADDRESS)`, the loader without an arrow.
+/// Libraries of the kernel have no path.
 fn library_paths(found: &str) -> Result<Vec<PathBuf>, String> {
     let mut paths = Vec::new();
     for line in found.lines() {
         if line.contains("not found") {
-            return Err(format!("a library is not there: {}", line.trim()));
+            return Err(format!("missing library: {}", line.trim()));
         }
         let named = line.split_once("=>").map_or(line, |(_, path)| path);
         paths.extend(named.split_whitespace().next().filter(|path| path.starts_with('/')).map(PathBuf::from));
@@ -152,7 +155,7 @@ fn library_paths(found: &str) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Packs what is put into a folder.
+/// Packs the files that `fill` writes to a folder.
 fn layer(
     package: &Package,
     layout: &Path,
@@ -164,7 +167,7 @@ fn layer(
     open_folders(tree)?;
     let archive = package.out.join("layer.tar");
     let mut tar = Command::new("tar");
-    // The same files are the same archive, for any user and any order on the disk.
+    // Equal files give equal archives, for any user and any order on the disk.
     tar.args(["--create", "--format=ustar", "--sort=name", "--numeric-owner", "--owner=0", "--group=0"]);
     tar.arg(format!("--mtime=@{}", package.epoch)).arg("--file").arg(&archive).arg("--directory").arg(tree);
     run(tar.arg(".").env("LC_ALL", "C"))?;
@@ -175,7 +178,7 @@ fn layer(
     Ok(Layer { diff_id, blob, made_by })
 }
 
-/// Moves a file among the blobs, and describes it.
+/// Moves a file to the blobs, and returns its descriptor.
 fn put(layout: &Path, media_type: &str, file: &Path) -> Result<Value, String> {
     let digest = sha256(file)?;
     let size = fs::metadata(file).map_err(failed(file))?.len();
@@ -191,7 +194,7 @@ fn put_json(layout: &Path, media_type: &str, value: &Value) -> Result<Value, Str
     put(layout, media_type, &file)
 }
 
-/// A time as RFC 3339 writes it.
+/// Formats a time by RFC 3339.
 fn time(epoch: u64) -> Result<String, String> {
     let text = output(Command::new("date").args(["--utc", "+%Y-%m-%dT%H:%M:%SZ", &format!("--date=@{epoch}")]))?;
     Ok(text.trim().to_owned())

@@ -1,6 +1,6 @@
-//! Packages: the agent without its symbols and these beside it, a Debian package, and an image.
+//! Packages: the agent without its symbols, the symbols, a Debian package, and an image.
 //!
-//! All of it is made from a program that is already built, so that tests make it from the one that they test.
+//! All are made from a program that is already built, so that tests package the program under test.
 
 mod binary;
 mod debian;
@@ -16,35 +16,35 @@ use crate::shell::{output, root, run};
 pub use binary::{Binary, Limit, table};
 pub use sbom::write_sbom;
 
-/// The source and the options of packages.
+/// Source and options of packages.
 #[derive(Clone, Debug)]
 pub struct Package {
-    /// The agent, with all its features: it writes its own manual pages.
+    /// The agent, with all its features: it writes its manual pages itself.
     pub agent: PathBuf,
-    /// The folder that everything is written into.
+    /// Output folder.
     pub out: PathBuf,
-    /// The time of all files, in seconds since 1970: what is made twice of the same program is the same.
+    /// Time of all files, in seconds since 1970, so that packages of the same program are equal.
     pub epoch: u64,
-    /// The level of compression, 1 to 9.
+    /// Level of compression, 1 to 9.
     pub compression: u8,
 }
 
-/// Packages that were made.
+/// The packages.
 #[derive(Clone, Debug)]
 pub struct Made {
-    /// The agent without symbols, and these.
+    /// The agent without symbols, and the symbols.
     pub binary: Binary,
     /// The Debian package.
     pub debian: PathBuf,
-    /// The image, a folder of the OCI's layout.
+    /// The image, a folder in OCI layout.
     pub image: PathBuf,
 }
 
 impl Package {
-    /// Makes everything.
+    /// Makes all packages.
     ///
     /// # Errors
-    /// If a program that this needs is not there or fails, or a file cannot be written.
+    /// If a required program is missing or fails, or a file cannot be written.
     pub fn make(&self) -> Result<Made, String> {
         std::fs::create_dir_all(&self.out).map_err(|error| format!("{}: {error}", self.out.display()))?;
         let binary = Binary::split(&self.agent, &self.out, "tortie")?;
@@ -54,13 +54,13 @@ impl Package {
     }
 }
 
-/// The version of the workspace.
+/// Returns the version of the workspace.
 #[must_use]
 pub fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// The architecture of this machine as Debian and the OCI name it.
+/// Returns the architecture of this machine in the naming of Debian and the OCI.
 fn architecture() -> Result<&'static str, String> {
     match std::env::consts::ARCH {
         "x86_64" => Ok("amd64"),
@@ -69,8 +69,8 @@ fn architecture() -> Result<&'static str, String> {
     }
 }
 
-/// The time of the files of a package: `SOURCE_DATE_EPOCH`, or else the time of the last commit, or
-/// else 1980.
+/// Returns the time of the files of a package: `SOURCE_DATE_EPOCH`, else the time of the last
+/// commit, else 1980.
 #[must_use]
 pub fn epoch() -> u64 {
     let said = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.trim().parse().ok());

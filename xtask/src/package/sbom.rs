@@ -1,4 +1,5 @@
-//! The bill of materials of the agent, `CycloneDX` 1.5 in JSON: the packages that are linked into it, by their names in the registry.
+//! The bill of materials of the agent, `CycloneDX` 1.5 in JSON: the packages that are linked into
+//! it, by their names in the registry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,7 +22,8 @@ pub fn write_sbom(options: &[&str], target: &str, file: &Path) -> Result<PathBuf
     Ok(file.to_owned())
 }
 
-/// The bill of a package: what it needs at run time and while it is built, without what only tests need.
+/// Returns the bill of a package: its dependencies at run time and build time, without those of
+/// tests.
 fn bill(metadata: &Value, root: &str) -> Result<Value, String> {
     let packages: BTreeMap<&str, &Value> =
         items(&metadata["packages"]).map(|package| (text(&package["id"]), package)).collect();
@@ -53,7 +55,7 @@ fn bill(metadata: &Value, root: &str) -> Result<Value, String> {
     }))
 }
 
-/// Whether a dependency is more than one of tests.
+/// Reports whether a dependency is used outside tests.
 fn is_linked(dependency: &Value) -> bool {
     items(&dependency["dep_kinds"]).any(|kind| kind["kind"] != "dev")
 }
@@ -104,7 +106,7 @@ mod tests {
                 {"id": "tests", "deps": []},
             ]},
         });
-        let bill = bill(&metadata, "agent").expect("all is described");
+        let bill = bill(&metadata, "agent").expect("the metadata is complete");
         let names: Vec<_> = items(&bill["components"]).map(|component| text(&component["name"])).collect();
         assert_eq!(names, ["direct", "indirect"]);
         assert_eq!(bill["components"][0]["licenses"][0]["expression"], "MIT OR Apache-2.0");

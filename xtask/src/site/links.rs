@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use xtask::files::{below, read};
 
-/// Follows each link that stays within the site, to its place in a page if it names one. How many there are.
+/// Checks each link within the site, including its anchor, and returns their number.
 pub(super) fn check(site: &Path) -> Result<usize, String> {
     let all: BTreeSet<PathBuf> = below(site)?.into_iter().map(|path| site.join(path)).collect();
     let mut texts = BTreeMap::new();
-    // The page for what is not there is shown under any path.
+    // The page for missing pages is shown under any path.
     let is_page = |path: &&PathBuf| path.extension().is_some_and(|end| end == "html") && !path.ends_with("404.html");
     for path in all.iter().filter(is_page) {
         texts.insert(path.clone(), read(path)?);
@@ -40,14 +40,14 @@ pub(super) fn check(site: &Path) -> Result<usize, String> {
     Err(format!("links that lead nowhere:\n  {}", broken.into_iter().collect::<Vec<_>>().join("\n  ")))
 }
 
-/// The values of an attribute.
+/// Returns the values of an attribute.
 fn values<'a>(text: &'a str, attribute: &str) -> impl Iterator<Item = &'a str> {
     let start = format!(" {attribute}=\"");
     let starts: Vec<usize> = text.match_indices(&start).map(|(at, _)| at + start.len()).collect();
     starts.into_iter().filter_map(|at| text[at..].split_once('"').map(|(value, _)| value))
 }
 
-/// The target of a link.
+/// Returns the target of a link.
 fn resolved(page: &Path, link: &str) -> PathBuf {
     let mut target = page.parent().unwrap_or(page).to_path_buf();
     for part in link.split('/') {
@@ -60,7 +60,7 @@ fn resolved(page: &Path, link: &str) -> PathBuf {
     if link.is_empty() || link.ends_with('/') { target.join("index.html") } else { target }
 }
 
-/// Without `%20` and the like.
+/// Decodes `%20` and the like.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();

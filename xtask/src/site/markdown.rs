@@ -1,7 +1,7 @@
 //! Links in a page.
 
-/// A page with each link replaced by what is said of it: its text, its target, and whether it is an image. `None` leaves it as it is. What is
-/// in code stays.
+/// Replaces each link of a page by the result of `said` for its text, its target, and whether it is
+/// an image; `None` keeps it. Code is not changed.
 pub(super) fn map_links(
     page: &str,
     mut said: impl FnMut(&str, &str, bool) -> Result<Option<String>, String>,
@@ -9,12 +9,12 @@ pub(super) fn map_links(
     let mut result = String::new();
     let mut rest = page;
     let mut is_line_start = true;
-    // Where in the result there are brackets that may belong to a link.
+    // Positions of open brackets in the result that may belong to a link.
     let mut open: Vec<usize> = Vec::new();
     while let Some(first) = rest.chars().next() {
         let ticks = rest.len() - rest.trim_start_matches('`').len();
         let taken = if ticks > 0 {
-            // Code: a block to the fence that ends it, or a span to as many ticks.
+            // Code: a block up to its closing fence, or a span up to the same number of ticks.
             let fence = "`".repeat(ticks);
             if is_line_start && ticks >= 3 {
                 block(rest, &fence)
@@ -52,7 +52,7 @@ pub(super) fn map_links(
     Ok(result)
 }
 
-/// The length of a block that begins with this fence, its last fence included.
+/// Returns the length of a block that begins with this fence, including its closing fence.
 fn block(text: &str, fence: &str) -> usize {
     let mut length = 0;
     for (number, line) in text.split_inclusive('\n').enumerate() {

@@ -80,7 +80,7 @@ const INNER: &[&str] = &["ClusterProblem", "Problem"];
 /// The end of a message that the reporter adds causes to.
 const CAUSE: &str = ": …";
 
-/// The rest of the page of messages.
+/// Returns the generated part of the page of messages.
 pub(super) fn page() -> Result<String, String> {
     let mut text = String::new();
     for (heading, advice, types) in TYPES {
@@ -99,7 +99,7 @@ pub(super) fn page() -> Result<String, String> {
     Ok(text)
 }
 
-/// Whether all problems that the libraries tell of are on the page.
+/// Checks that all problems that the libraries report are on the page.
 fn complete() -> Result<(), String> {
     let crates = root().join("crates");
     for path in below(&crates)?.into_iter().map(|path| crates.join(path)) {
@@ -127,13 +127,13 @@ fn cell(text: &str) -> String {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Variant {
-    /// With names in capitals, or `…`, for what differs.
+    /// With names in capitals, or `…`, for variable parts.
     message: String,
     about: String,
 }
 
-/// The variants of an enum whose errors are written as `thiserror` has them, in a source that is formatted by rustfmt. Those that only show
-/// another error are left out.
+/// Returns the variants of an enum with error messages by `thiserror`, in a source formatted by
+/// rustfmt. Variants that only display another error are omitted.
 fn variants(source: &str, name: &str) -> Option<Vec<Variant>> {
     let (_, body) = source.split_once(&format!("\npub enum {name}"))?;
     let (body, _) = body.split_once('{')?.1.split_once("\n}")?;
@@ -161,7 +161,7 @@ fn variants(source: &str, name: &str) -> Option<Vec<Variant>> {
     (!found.is_empty()).then_some(found)
 }
 
-/// The text in `#[error("text {placeholder}", …)]`.
+/// Returns the text in `#[error("text {placeholder}", …)]`.
 fn message(attribute: &str) -> Option<String> {
     let text = attribute.strip_prefix("#[error(")?.strip_prefix('"')?;
     let (mut message, mut characters) = (String::new(), text.chars());
@@ -174,7 +174,7 @@ fn message(attribute: &str) -> Option<String> {
                 let name = name.split(':').next().unwrap_or_default().to_uppercase();
                 message += if name.starts_with(|first: char| first.is_ascii_uppercase()) { &name } else { "…" };
             }
-            // A code span of Markdown has none of its own.
+            // A Markdown code span cannot contain one.
             '`' => message.push('\''),
             other => message.push(other),
         }

@@ -1,4 +1,4 @@
-//! The pages that somebody has written, from all over the repository.
+//! Hand-written pages from all of the repository.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -8,10 +8,10 @@ use xtask::files::{below, read, write};
 use super::markdown;
 use crate::shell::root;
 
-/// Where the pages of the book itself are.
+/// Folder of the book's own pages.
 const BOOK: &str = "docs/book/src";
 
-/// Documents of the repository that are pages as well, and what the book calls them.
+/// Documents of the repository that are also pages, and their names in the book.
 const DOCUMENTS: [(&str, &str); 6] = [
     ("README.md", "overview.md"),
     ("ARCHITECTURE.md", "architecture.md"),
@@ -21,10 +21,10 @@ const DOCUMENTS: [(&str, &str); 6] = [
     ("deploy/README.md", "deploy.md"),
 ];
 
-/// A folder of documents, each of which is a page in the folder `design` of the book.
+/// Folder of documents, each of which is a page in the folder `design` of the book.
 const DESIGN: &str = "docs/design";
 
-/// Documents that are generated, as the repository and the book call them.
+/// Generated documents, by their names in the repository and the book.
 const GENERATED: [(&str, &str); 1] = [("docs/parameters.md", "reference/parameters.md")];
 
 /// Writes all pages into a folder.
@@ -46,7 +46,7 @@ pub(super) fn collect(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// All documents that are pages as well, with their names in the book.
+/// Returns all documents that are also pages, with their names in the book.
 fn documents() -> Result<Vec<(PathBuf, PathBuf)>, String> {
     let single = DOCUMENTS.iter().map(|(document, page)| (document.into(), page.into()));
     let design = below(&root().join(DESIGN))?.into_iter();
@@ -54,7 +54,7 @@ fn documents() -> Result<Vec<(PathBuf, PathBuf)>, String> {
     Ok(single.chain(design).collect())
 }
 
-/// A page with the files in it that it includes, each by a line of its own.
+/// Returns a page with its included files, each on a separate line of the page.
 fn included(page: &str, folder: &Path) -> Result<String, String> {
     let mut text = String::new();
     for line in page.lines() {
@@ -67,7 +67,8 @@ fn included(page: &str, folder: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// What tests are told behind a fence (`sh,not-run="…"`) is nothing for readers.
+/// Removes the attributes of code fences (`sh,not-run="…"`), which are for tests and not for
+/// readers.
 fn without_attributes(page: &str) -> String {
     let line = |line: &str| {
         let end = ["```sh", "```console", "```text"].iter().find_map(|fence| {
@@ -79,8 +80,8 @@ fn without_attributes(page: &str) -> String {
     page.lines().map(line).collect()
 }
 
-/// A link of a document as it is in its page: to another page, to an image that is copied, or only words where a file of the repository
-/// is no page.
+/// Returns a link of a document for its page: to another page, to an image that is copied, or only
+/// its text if the target is no page.
 fn linked(
     document: &Path,
     page: &Path,
@@ -113,7 +114,7 @@ fn linked(
     Ok(Some(if says_it { text.to_owned() } else { format!("{text} (`{shown}`)") }))
 }
 
-/// The page that a file of the repository is.
+/// Returns the page of a file of the repository.
 fn page_of(file: &Path) -> Option<PathBuf> {
     let is_it =
         |(document, _): &&(&str, &str)| Path::new(document) == file || Path::new(document) == file.join("README.md");
@@ -122,7 +123,7 @@ fn page_of(file: &Path) -> Option<PathBuf> {
     page.or_else(design).or_else(|| file.strip_prefix(BOOK).ok().map(Path::to_path_buf))
 }
 
-/// Without `..`.
+/// Removes `..` from a path.
 fn normal(path: &Path) -> PathBuf {
     path.components().fold(PathBuf::new(), |mut whole, part| {
         match part {

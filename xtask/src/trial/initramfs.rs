@@ -1,31 +1,31 @@
-//! The initramfs of a kernel: an archive of the format `newc`
+//! The initramfs of a kernel, an archive in `newc` format
 //! (`Documentation/driver-api/early-userspace/buffer-format.rst` of Linux), and its modules.
 
 use std::path::Path;
 
-/// An archive that grows.
+/// An archive under construction.
 #[derive(Default)]
 pub(super) struct Initramfs {
     bytes: Vec<u8>,
     files: u32,
 }
 
-/// The types of files, as in `st_mode`.
+/// File types, as in `st_mode`.
 const REGULAR: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
 
 impl Initramfs {
-    /// Adds a folder; the one that it is in must have been added before.
+    /// Adds a folder; its parent must have been added before.
     pub(super) fn folder(&mut self, name: &str) -> Result<(), String> {
         self.entry(name, DIRECTORY | 0o755, &[])
     }
 
-    /// Adds a file that root may run.
+    /// Adds an executable file.
     pub(super) fn file(&mut self, name: &str, content: &[u8]) -> Result<(), String> {
         self.entry(name, REGULAR | 0o755, content)
     }
 
-    /// The whole archive.
+    /// Returns the complete archive.
     pub(super) fn finish(mut self) -> Result<Vec<u8>, String> {
         self.entry("TRAILER!!!", 0, &[])?;
         Ok(self.bytes)
@@ -34,7 +34,8 @@ impl Initramfs {
     fn entry(&mut self, name: &str, mode: u32, content: &[u8]) -> Result<(), String> {
         let size = u32::try_from(content.len()).map_err(|_| format!("{name} is too large for an initramfs"))?;
         self.files += 1;
-        // Number, mode, owner, group, links, time, size, four numbers of devices, length of the name with its NUL, sum.
+        // Number, mode, owner, group, links, time, size, four device numbers, length of the name
+        // with its NUL, checksum.
         let name_size = name.len() as u64 + 1;
         let fields = [self.files, mode, 0, 0, 1, 0, size, 0, 0, 0, 0].map(u64::from);
         self.bytes.extend(b"070701");
@@ -54,9 +55,9 @@ impl Initramfs {
     }
 }
 
-/// The files of these modules and of those that they need, in the order in which they are to be loaded. `dependencies` is
-/// `modules.dep`, where those that a module needs stand behind it, the first to be loaded last; what is in `builtin`
-/// (`modules.builtin`) is part of the kernel already.
+/// Returns the files of these modules and of their dependencies, in loading order. In
+/// `dependencies` (`modules.dep`), the dependencies follow the module, and the first is loaded
+/// last. Modules in `builtin` (`modules.builtin`) are part of the kernel already.
 pub(super) fn to_load(modules: &[&str], dependencies: &str, builtin: &str) -> Result<Vec<String>, String> {
     let mut order: Vec<String> = Vec::new();
     for module in modules {
@@ -74,7 +75,7 @@ pub(super) fn to_load(modules: &[&str], dependencies: &str, builtin: &str) -> Re
     Ok(order)
 }
 
-/// The name by which a module is known whose file this is. Files have hyphens where names have underscores.
+/// Returns the name of the module in a file. Files have hyphens where names have underscores.
 pub(super) fn name(file: &str) -> String {
     let file = Path::new(file).file_name().unwrap_or_default().to_string_lossy();
     file.split('.').next().unwrap_or_default().replace('-', "_")

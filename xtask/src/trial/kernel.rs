@@ -1,8 +1,10 @@
-//! `cargo xtask try-kernel`: a command of the checkout under another kernel, in a virtual machine that has the files of this one.
+//! `cargo xtask try-kernel`: run a command of the checkout under another kernel, in a virtual
+//! machine with the files of this one.
 //!
-//! The kernel is that of a Debian package, which the caller has unpacked. The machine has the root of this one as a file system of 9p,
-//! read-only, and above it an overlay in memory. What the command prints, and its status, leave it by two virtual ports; the
-//! kernel's messages are written to a file, which is told from where something is wrong.
+//! The kernel is that of a Debian package, which the caller has unpacked. The machine mounts the
+//! root of this one by 9p, read-only, below an overlay in memory. Two virtual ports transmit the
+//! output of the command and its status. The kernel's messages are written to a file; errors show
+//! its last lines.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,32 +19,33 @@ use crate::shell::{root, run};
 const USAGE: &str = "\
 cargo xtask try-kernel [OPTIONS] DIR -- COMMAND…
 
-Runs COMMAND, from the root of the checkout and as root, under the kernel of an unpacked Debian package, and exits with its status. It has the
-files of this machine, but writes into memory. The kernel loads its modules as they are needed.
+Runs COMMAND, from the root of the checkout and as root, under the kernel of an unpacked Debian package, and exits with its
+status. The virtual machine has the files of this machine, and writes into memory. The kernel loads its modules on demand.
 
   apt-get download linux-image-6.1.0-51-amd64     any with a number; from another release of Debian, with its
                                                   sources in a file: -o Dir::Etc::sourcelist=FILE
-  dpkg -x linux-image-*.deb DIR                   DIR is also given a list of its modules, by depmod
+  dpkg -x linux-image-*.deb DIR                   depmod also writes a list of the modules to DIR
   cargo xtask try-kernel DIR -- uname -a
 
-  --accel kvm|tcg  have the processor run it (kvm), or emulate that, which takes 10 to 20 times as long (tcg); if it is not told, what works
-  --seconds N      how long it may take (1800)
-  --memory MIB     how much memory it has, and what is written is kept in (4096)
-  --keep DIR       what is written there is kept
+  --accel kvm|tcg  run it by the processor (kvm) or by emulation (tcg), which takes 10 to 20 times as long; the default is
+                   the one that works
+  --seconds N      time limit (1800)
+  --memory MIB     size of its memory, which also holds written files (4096)
+  --keep DIR       keep the files that are written there
 
-The variables PATH, HOME, LANG, LC_ALL, CARGO_HOME, CARGO_TARGET_DIR, RUSTUP_HOME, RUSTUP_TOOLCHAIN, and those that begin with RUST_, TORTIE_
-or PROPTEST_ are as they are here.";
+The variables PATH, HOME, LANG, LC_ALL, CARGO_HOME, CARGO_TARGET_DIR, RUSTUP_HOME, RUSTUP_TOOLCHAIN, and those that begin
+with RUST_, TORTIE_ or PROPTEST_ keep their values.";
 
-/// Modules that lead to the files.
+/// Modules needed to access the files.
 const MODULES: &[&str] = &["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"];
-/// The time limit until a kernel's first process runs, where a processor runs it.
+/// Time limit until a kernel's first process runs with hardware virtualization, in seconds.
 const PROBE_SECONDS: u32 = 20;
-/// The line by which the first process reports a kernel that runs.
+/// Line with which the first process reports that the kernel runs.
 const RUNS: &str = "try-kernel: ";
-/// The number of the kernel's last messages that an error shows.
+/// Number of the kernel's last messages that an error shows.
 const LAST_LINES: usize = 40;
 
-/// Runs what is asked for, and tells its status.
+/// Runs the command, and returns its status.
 pub(crate) fn try_kernel(args: &[String]) -> Result<u8, String> {
     if args.first().is_some_and(|arg| arg == "--help" || arg == "-h") {
         println!("{USAGE}");
@@ -58,7 +61,7 @@ pub(crate) fn try_kernel(args: &[String]) -> Result<u8, String> {
     fs::create_dir_all(&folder).map_err(failed(&folder))?;
     let machine = Machine { kernel, folder, memory: wanted.memory };
     let status = machine.run(&wanted)?;
-    // Where something has failed, its messages may tell why.
+    // After a failure, its messages may show the reason.
     if status == 0 {
         fs::remove_dir_all(&machine.folder).map_err(failed(&machine.folder))?;
     }
@@ -121,7 +124,7 @@ fn positive(option: &str, value: &str) -> Result<u32, String> {
     number.ok_or_else(|| format!("{option} takes a positive number, not {value}"))
 }
 
-/// A kernel of a package.
+/// The kernel of a package.
 struct Kernel {
     image: PathBuf,
     release: String,
@@ -150,7 +153,7 @@ impl Kernel {
         Ok(Self { image: boot.join(format!("vmlinuz-{release}")), release: release.clone(), modules })
     }
 
-    /// The modules to be loaded first, with their contents.
+    /// Returns the modules to be loaded first, with their contents.
     fn load(&self) -> Result<Vec<(String, Vec<u8>)>, String> {
         let list = |name| read(&self.modules.join(name));
         let files = to_load(MODULES, &list("modules.dep")?, &list("modules.builtin")?)
@@ -159,7 +162,7 @@ impl Kernel {
     }
 }
 
-/// The content of a file, which may be compressed.
+/// Returns the contents of a file, which may be compressed.
 fn unpacked(path: &Path) -> Result<Vec<u8>, String> {
     let program = match path.extension().and_then(|extension| extension.to_str()) {
         Some("xz") => "xz",
@@ -172,7 +175,7 @@ fn unpacked(path: &Path) -> Result<Vec<u8>, String> {
     if output.status.success() { Ok(output.stdout) } else { Err(format!("{program} cannot read {}", path.display())) }
 }
 
-/// A machine that is to run a kernel, and the folder that its files are in.
+/// A virtual machine with its kernel, and the folder of its files.
 struct Machine {
     kernel: Kernel,
     folder: PathBuf,
@@ -205,7 +208,7 @@ impl Machine {
         if let Some(keep) = &keep {
             qemu.arg("-virtfs").arg(share("keep", keep, false));
         }
-        // A port is closed when there is nothing to be read any more.
+        // A port is closed once its input has ended, so the input is kept open.
         let mut child = qemu.stdin(Stdio::piped()).spawn().map_err(|error| format!("timeout: {error}"))?;
         let open = child.stdin.take();
         let ended = child.wait().map_err(|error| format!("qemu: {error}"))?;
@@ -215,7 +218,7 @@ impl Machine {
             return Ok(status);
         }
         let what = match ended.code() {
-            // Of timeout.
+            // Exit codes of timeout.
             Some(124 | 137) => format!("has not ended after {} s", wanted.seconds),
             Some(0) => "has ended before the command".to_owned(),
             _ => format!("cannot be run: {ended}"),
@@ -233,7 +236,8 @@ impl Machine {
         self.folder.join("console")
     }
 
-    /// Whether the processor can run the kernel. Where this is a virtual machine itself, it may seem so, and then hang.
+    /// Reports whether hardware virtualization works. Within a virtual machine it may seem
+    /// available, and then hang.
     fn runs_by_processor(&self) -> Result<bool, String> {
         if fs::File::options().read(true).write(true).open("/dev/kvm").is_err() {
             return Ok(false);
@@ -244,9 +248,10 @@ impl Machine {
         Ok(probe.status.success() && String::from_utf8_lossy(&messages).contains(RUNS))
     }
 
-    /// An emulator with what each machine has; the kernel's messages go to a file of this name.
+    /// Returns the emulator's command with the devices of every machine; the kernel's messages go
+    /// to a file of this name.
     fn qemu(&self, accelerator: Accelerator, seconds: u32, console: &str, parameters: &str) -> Command {
-        // It ends even if this process has been killed. In the foreground it is still stopped by Ctrl-C.
+        // It ends even if this process has been killed. In the foreground, Ctrl-C still stops it.
         let mut qemu = Command::new("timeout");
         qemu.args(["--foreground", "--kill-after=5", &seconds.to_string(), "qemu-system-x86_64"]);
         qemu.args(match accelerator {
@@ -258,8 +263,8 @@ impl Machine {
         qemu.args(["-no-user-config", "-nodefaults", "-no-reboot", "-display", "none", "-monitor", "none"]);
         qemu.arg("-chardev").arg(chardev("console", &self.folder.join(console))).args(["-serial", "chardev:console"]);
         qemu.arg("-kernel").arg(&self.kernel.image).arg("-initrd").arg(self.folder.join("initramfs"));
-        // What fails ends it. What guards against leaks costs emulation much; but `mitigations=off` also has the verifier
-        // of eBPF programs let more pass.
+        // Failures end the machine. Mitigations of leaks make emulation much slower; but
+        // `mitigations=off` would also make the verifier of eBPF programs accept more.
         let always = "console=ttyS0 panic=-1 oops=panic nopti spectre_v2=off random.trust_cpu=on";
         qemu.args(["-append", &format!("{always} {parameters}")]);
         qemu
@@ -286,11 +291,11 @@ impl Machine {
     }
 }
 
-/// A program that needs no other files.
+/// Returns busybox, a program without dependencies.
 fn busybox() -> Result<Vec<u8>, String> {
     let folders = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join("busybox"));
     let path = folders.iter().find(|path| path.is_file()).ok_or("please install busybox-static")?;
-    // It lists none of a program that needs none.
+    // It lists no libraries for a static program.
     let libraries = Command::new("ldd").arg(path).output().map_err(|error| format!("ldd: {error}"))?;
     if String::from_utf8_lossy(&libraries.stdout).contains("=>") {
         return Err(format!("{} needs libraries; please install busybox-static in place of busybox", path.display()));
@@ -298,14 +303,14 @@ fn busybox() -> Result<Vec<u8>, String> {
     fs::read(path).map_err(failed(path))
 }
 
-/// A program that an ordinary user's search path may not lead to.
+/// Returns a command for a program that may be outside an ordinary user's search path.
 fn sbin(program: &str) -> Command {
     let path =
         ["/usr/sbin", "/sbin"].map(|folder| Path::new(folder).join(program)).into_iter().find(|path| path.is_file());
     Command::new(path.unwrap_or_else(|| program.into()))
 }
 
-/// A folder that is made if it is not there.
+/// Creates a folder if it is missing.
 fn made(folder: &Path) -> Result<PathBuf, String> {
     fs::create_dir_all(folder).map_err(failed(folder))?;
     fs::canonicalize(folder).map_err(failed(folder))
@@ -315,23 +320,23 @@ fn text(path: &Path) -> Result<&str, String> {
     path.to_str().ok_or_else(|| format!("{} is not UTF-8", path.display()))
 }
 
-/// A character device whose output goes to a file.
+/// Returns a character device whose output goes to a file.
 fn chardev(id: &str, path: &Path) -> String {
     format!("file,id={id},path={}", escaped(path))
 }
 
-/// A folder of this machine that another sees.
+/// Returns a folder of this machine that the virtual machine can mount.
 fn share(tag: &str, folder: &Path, read_only: bool) -> String {
     let how = if read_only { "readonly=on" } else { "readonly=off" };
     format!("local,path={},mount_tag={tag},security_model=none,multidevs=remap,{how}", escaped(folder))
 }
 
-/// A path within options of qemu, where commas stand between them.
+/// Escapes commas, which separate options of qemu.
 fn escaped(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 
-/// A script that runs a command in a folder, with those of these variables that matter.
+/// Returns a script that runs a command in a folder, with the relevant ones of these variables.
 fn script(folder: &str, variables: impl Iterator<Item = (String, String)>, command: &[String]) -> String {
     let mut variables: Vec<String> = variables
         .filter(|(name, _)| matters(name))
@@ -351,12 +356,12 @@ fn matters(variable: &str) -> bool {
             || ["RUST_", "TORTIE_", "PROPTEST_"].iter().any(|prefix| variable.starts_with(prefix)))
 }
 
-/// A word that a shell takes as it is.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// The last lines of messages, without what only terminals need.
+/// Returns the last lines of messages, without control characters for terminals.
 fn last_lines(messages: &str, count: usize) -> String {
     let lines: Vec<&str> = messages.lines().map(|line| line.trim_end_matches('\r')).collect();
     lines[lines.len().saturating_sub(count)..].join("\n")

@@ -1,7 +1,8 @@
-//! `cargo xtask try-package`: the Debian package on a machine of its own, which systemd runs.
+//! `cargo xtask try-package`: test the Debian package on a separate machine with systemd.
 //!
-//! The machine is a container of `systemd-nspawn` with the kernel of this one and a network of its own, made by `debootstrap` once from
-//! Debian's mirror. What is written into it is gone when it ends.
+//! The machine is a container of `systemd-nspawn` with the kernel of this one and a separate
+//! network, created once by `debootstrap` from Debian's mirror. Files written in it are lost when
+//! it ends.
 
 mod initramfs;
 mod kernel;
@@ -21,10 +22,10 @@ pub(crate) use kernel::try_kernel;
 const DISTRIBUTION: &str = "bookworm";
 /// Packages of the machine beyond the minimal system.
 const PACKAGES: &str = "systemd-sysv,dbus,iptables,ipset,conntrack,nftables,iproute2,procps,netcat-openbsd";
-/// The time limit of its boot.
+/// Time limit of its boot.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Tries a package.
+/// Tests a package.
 pub(crate) fn try_package(args: &[String]) -> Result<(), String> {
     let [package] = args else { return Err("cargo xtask try-package FILE.deb".into()) };
     let package = fs::canonicalize(package).map_err(failed(Path::new(package)))?;
@@ -33,7 +34,7 @@ pub(crate) fn try_package(args: &[String]) -> Result<(), String> {
     run(&mut machine.shell(include_str!("steps.sh"))?).map_err(|_| "a step failed; its output is above".to_owned())
 }
 
-/// A root directory that nothing has been written into.
+/// Returns an unmodified root directory.
 fn system() -> Result<PathBuf, String> {
     let folder = root().join("target").join(DISTRIBUTION);
     if !folder.is_dir() {
@@ -47,7 +48,7 @@ fn system() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// A machine that runs.
+/// A running machine.
 struct Machine(Child);
 
 impl Machine {
@@ -74,7 +75,7 @@ impl Machine {
         asked.is_ok_and(|told| told.is_ok_and(|told| told.status.success()))
     }
 
-    /// A script that root runs there.
+    /// Returns a command that runs a script as root in the machine.
     fn shell(&self, script: &str) -> Result<Command, String> {
         let path = format!("/proc/{0}/task/{0}/children", self.0.id());
         let children = fs::read_to_string(&path).map_err(failed(Path::new(&path)))?;
@@ -88,7 +89,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // An error means that the machine has ended already, or never ran.
+        // An error means that the machine has already ended, or never ran.
         let _ = self.shell("systemctl poweroff --force --force").map(|mut shell| shell.output());
         let deadline = Instant::now() + Duration::from_secs(10);
         while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < deadline {
