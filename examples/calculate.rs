@@ -7,7 +7,7 @@ use tortie::iptables::Table;
 use tortie::model::{Family, Policy, PolicyId, PolicyKind, Rule, RuleAction, SyncStatus, Update, Valid};
 use tortie::model::{WorkloadEndpoint, WorkloadEndpointKey};
 
-/// Prints the rules of a policy that lets everything reach a pod, and the one that leads to them.
+/// Prints the rules of a policy that allows all traffic to a pod, and the rule that jumps to them.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let node = Node::new("node-1");
     let (mut graph, mut dataplane) = (node.graph(), node.dataplane());

@@ -1,4 +1,4 @@
-//! Network policy within the agent of a CNI plugin, which has connected its pods itself, for pods behind veth devices. As root:
+//! Network policy in the agent of a CNI plugin that connects its pods by veth devices. As root:
 //! `cargo run --package tortie --example cni_agent --features linux -- DIRECTORY NODE`.
 #![allow(clippy::disallowed_methods, reason = "a program may start threads")]
 
@@ -16,7 +16,7 @@ enum Input {
     Links(MonitorEvent),
 }
 
-/// Keeps a directory of manifests in force for the pods of this node. `tell` hears of problems and changes.
+/// Enforces a directory of manifests for this node's pods. `tell` receives problems and changes.
 pub(crate) fn enforce(folder: &str, name: &str, tell: impl Fn(String)) -> Result<(), Box<dyn Error>> {
     let mut node = Node::new(name);
     node.dataplane_config.rules.workloads = WorkloadsBy::Address;

@@ -1,11 +1,12 @@
-//! What a directory of manifests desires of a node, as data: `cargo run --package tortie --example desired_state`.
+//! Prints the desired state of a node from a directory of manifests:
+//! `cargo run --package tortie --example desired_state`.
 
 use std::error::Error;
 
 use tortie::Node;
 use tortie::model::desired::DesiredUpdate;
 
-/// Prints the policies of a node and the pods they govern; other updates tell of IP sets, profiles, routes and more.
+/// Prints the policies of a node and their pods. Other updates are about IP sets, routes and more.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let node = Node::new("demo-node").read_dir("examples/demo")?;
     for problem in node.problems() {

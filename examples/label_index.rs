@@ -1,4 +1,5 @@
-//! Follows which pods enter and leave what selectors pick: `cargo run --package tortie --example label_index`.
+//! Follows pods that start or stop matching selectors:
+//! `cargo run --package tortie --example label_index`.
 
 use std::error::Error;
 
@@ -6,7 +7,7 @@ use tortie::labelindex::{MatchEvent, MatchIndex};
 use tortie::model::Labels;
 use tortie::selector::Selector;
 
-/// Prints what each round of changes comes to.
+/// Prints the result of each round of changes.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let mut index = MatchIndex::new();
     index.set_selector(&"policy databases", &Selector::parse("role == 'db'")?);

@@ -1,11 +1,12 @@
-//! A dataplane of one's own receives what is calculated: `cargo run --package tortie --example own_dataplane`.
+//! Passes the calculated state to a custom dataplane:
+//! `cargo run --package tortie --example own_dataplane`.
 
 use std::error::Error;
 
 use tortie::model::{PolicyId, PolicyKind, SyncStatus, Update, desired::DesiredUpdate};
 use tortie::{Node, datastore::DirSource, resources::manifest::Options};
 
-/// Prints what it is told of. Nothing of that refers to what it has not been told of before.
+/// Prints each update. An update only refers to objects of earlier updates.
 fn program(update: DesiredUpdate) {
     match update {
         DesiredUpdate::IpSet(set) => println!("set {}, {} members", set.id, set.members.len()),

@@ -1,4 +1,4 @@
-//! The whole engine with objects of one's own, as root: `cargo run --package tortie --example own_source --features node`.
+//! The whole engine with custom objects, as root: `cargo run --package tortie --example own_source --features node`.
 #![allow(clippy::disallowed_methods, reason = "a source waits for changes")]
 
 use std::{error::Error, thread::sleep, time::Duration};
@@ -18,7 +18,7 @@ fn pod(number: u8, role: &str) -> Result<Update, Box<dyn Error>> {
     Ok(Update::WorkloadEndpoint(key, Some(Valid::new(pod)?)))
 }
 
-/// Lets the API alone reach other pods, and leaves that in force.
+/// Allows only the API pod to reach other pods, and leaves this in force.
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let source = EntityMatch { selector: Some("role == 'api'".parse()?), ..EntityMatch::default() };
     let inbound = [Rule { source, ..Rule::new(RuleAction::Allow) }].into();

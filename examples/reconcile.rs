@@ -1,11 +1,11 @@
-//! Keeps a kernel in memory as desired while it refuses a rule: `cargo run --package tortie --example reconcile`.
+//! Reconciles a kernel in memory that refuses a rule: `cargo run --package tortie --example reconcile`.
 
 use std::error::Error;
 
 use tortie::iptables::{Backend, Table};
 use tortie::{Node, dataplane::Clock, dataplane::fake::FakeKernel, model::with_causes};
 
-/// Prints what is out of sync at first, and what there is in the end.
+/// Prints the initial problems, and the rules at the end.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let node = Node::new("demo-node");
     let mut dataplane = node.dataplane();
@@ -16,7 +16,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     kernel.netfilter.tables_v4.refuse("db-clients ingress");
     let mut report = dataplane.apply(&mut kernel);
     report.problems.iter().for_each(|problem| println!("{}", with_causes(problem)));
-    // The kernel takes the rule now, but somebody has flushed the table.
+    // The kernel accepts the rule now, but another process has flushed the table.
     kernel.netfilter.tables_v4.behave();
     kernel.netfilter.tables_v4.wipe(Table::Filter);
     while let (false, Some(next)) = (report.is_complete(), report.next) {

@@ -1,4 +1,5 @@
-//! The text that enforces a directory of manifests: `cargo run --package tortie --example rule_text`.
+//! Prints the rules for a directory of manifests as text:
+//! `cargo run --package tortie --example rule_text`.
 
 use std::error::Error;
 
@@ -7,7 +8,7 @@ use tortie::dataplane::NftablesConfig;
 use tortie::iptables::Table;
 use tortie::model::Family;
 
-/// Prints the rules of one policy, first as `iptables-restore` reads them and then as `nft -f` does.
+/// Prints the rules of a policy, first for `iptables-restore` and then for `nft -f`.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let mut node = Node::new("demo-node");
     let iptables = node.read_dir("examples/demo")?.render();

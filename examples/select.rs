@@ -4,7 +4,7 @@ use std::error::Error;
 
 use tortie::selector::Selector;
 
-/// Prints which pods each selector picks.
+/// Prints the pods that each selector matches.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let pods = [
         ("web-0", [("role", "web"), ("env", "prod")]),

@@ -1,4 +1,5 @@
-//! Asks whether packets pass between pods, and by which rules: `cargo run --package tortie --example trace`.
+//! Evaluates packets between pods, with the deciding rules:
+//! `cargo run --package tortie --example trace`.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -8,7 +9,7 @@ use tortie::evaluate::Packet;
 use tortie::resources::manifest::Options;
 use tortie::trace::Cluster;
 
-/// Prints what each endpoint on the way says of the first packet of a connection.
+/// Prints the verdict of each endpoint for the first packet of a connection.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let updates = DirSource::new("examples/demo", Options::default()).read()?;
     let mut cluster: Cluster = updates.into_iter().collect();

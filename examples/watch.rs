@@ -1,4 +1,4 @@
-//! The calculation follows a source of one's own: `cargo run --package tortie --example watch`.
+//! Follows a custom source: `cargo run --package tortie --example watch`.
 
 use std::{collections::BTreeSet, error::Error};
 
@@ -7,13 +7,13 @@ use tortie::model::desired::DesiredUpdate;
 use tortie::model::{Update, Valid, WorkloadEndpoint, WorkloadEndpointKey};
 use tortie::{Change, Node};
 
-/// Prints which pods the calculation ends with, of an inventory in which one pod takes the place of another.
+/// Prints the final pods of an inventory in which one pod replaces another.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let pod = Some(Valid::new(WorkloadEndpoint { iface: Some("cali1".parse()?), ..WorkloadEndpoint::default() })?);
     let update = |pod, value| Update::WorkloadEndpoint(WorkloadEndpointKey::new("node-1", "k8s", pod, "eth0"), value);
     let source = from_fn("inventory", move |feed| {
-        feed.tell_all([update("shop/web", pod.clone())])?; // What there is,
-        feed.tell_now([update("shop/web", None), update("shop/db", pod)]) // and what changes.
+        feed.tell_all([update("shop/web", pod.clone())])?; // Existing objects,
+        feed.tell_now([update("shop/web", None), update("shop/db", pod)]) // and changes.
     });
     let mut pods = BTreeSet::new();
     for change in Node::new("node-1").watch(source)? {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes an authority and the certificates of the fan-out and the agents into a new directory. The key of the authority is not kept.
+# Writes an authority and the certificates of the fan-out and the agents to a new directory. The authority's key is deleted.
 # Usage: certificates.sh DIRECTORY [DAYS]
 set -eu
 umask 077
