@@ -3,17 +3,19 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
+mod format_value;
 mod mtu;
 mod params;
 mod parse;
 mod resolve;
 mod server;
 pub mod settings;
-mod shown;
 mod sources;
+mod versions;
 
 pub use mtu::{HOST_MTU_IF_UNKNOWN, Mtus, Tunnels};
 
+pub use format_value::FormatValue;
 pub use params::{
     AddressClaims, AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FlowTableOffload,
     HookAttachment, IptablesBackend, LocalReachability, MetricsClientAuth, NatOutgoingExclusions, NftablesLayout,
@@ -21,9 +23,8 @@ pub use params::{
     WorkloadSourceSpoofing, default_of,
 };
 pub use parse::{FailsafePort, IfacePattern, LogRate, LogSeverity, TableRange};
-pub use resolve::{ConfigError, Notice, Resolved, canonical_name, judge, source_name};
+pub use resolve::{ConfigError, Notice, Resolved, canonical_name, source_name, validate_parameter};
 pub use server::{GrpcServer, ServerError};
-pub use shown::Shown;
 pub use sources::{
     BY_ADDRESS, FileError, IdleLine, PREFIXES_BY_ADDRESS, Raw, Sources, from_environment, from_file_text,
 };

@@ -10,9 +10,9 @@ use tortie_iptables::InterfaceName;
 use tortie_model::Cidr;
 use tortie_parameters::Parameter;
 
+use super::format_value::FormatValue;
 use super::parse::{self, FailsafePort, IfacePattern, LogRate, LogSeverity, Parsed, TableRange, choices};
 use super::server::GrpcServer;
-use super::shown::Shown;
 
 choices!(
     /// iptables implementation that programs the kernel.
@@ -212,7 +212,7 @@ pub(crate) struct Param {
     /// Sets the field to its default.
     pub(crate) reset: fn(&mut Config),
     /// The value of the field in words.
-    pub(crate) shown: fn(&Config) -> String,
+    pub(crate) format: fn(&Config) -> String,
     /// Sets the field to the value that `none` stands for.
     pub(crate) clear: fn(&mut Config),
 }
@@ -226,7 +226,7 @@ pub fn default_of(name: &str) -> Option<String> {
 impl Param {
     /// Returns the default in words.
     pub(crate) fn default(&self) -> String {
-        (self.shown)(&DEFAULTS)
+        (self.format)(&DEFAULTS)
     }
 }
 
@@ -272,7 +272,7 @@ macro_rules! params {
                     Ok(())
                 },
                 reset: |config| config.$field.clone_from(&DEFAULTS.$field),
-                shown: |config| config.$field.shown(),
+                format: |config| config.$field.format_value(),
                 clear: |config| config.$field = $none,
             },
         )*]);

@@ -9,9 +9,9 @@ use regex::Regex;
 use tortie_iptables::InterfaceName;
 use tortie_model::{Cause, Cidr, parse_address, with_causes};
 
+use super::format_value::format_values;
 use super::server::{GrpcServer, ServerError};
-use super::shown::shown;
-use tortie_resources::spelling::is_meant;
+use tortie_resources::spelling::suggestion;
 
 /// Reason why a value is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,8 +67,8 @@ macro_rules! choices {
             const CHOICES: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
         }
 
-        impl $crate::shown::Shown for $name {
-            fn shown(&self) -> String {
+        impl $crate::format_value::FormatValue for $name {
+            fn format_value(&self) -> String {
                 match self { $(Self::$variant => $word.to_owned()),+ }
             }
         }
@@ -97,7 +97,7 @@ choices!(
 pub(crate) fn one_of<T: OneOf>(raw: &str) -> Parsed<T> {
     T::CHOICES.iter().find(|(word, _)| word.eq_ignore_ascii_case(raw)).map(|(_, value)| *value).ok_or_else(|| {
         let words: Vec<&str> = T::CHOICES.iter().map(|(word, _)| *word).collect();
-        Refusal::from(format!("must be one of {}{}", words.join(", "), is_meant(raw, &words)))
+        Refusal::from(format!("must be one of {}{}", words.join(", "), suggestion(raw, &words)))
     })
 }
 
@@ -472,7 +472,7 @@ pub(crate) fn log_rate(raw: &str) -> Parsed<Option<LogRate>> {
     }
 }
 
-shown! {
+format_values! {
     IfacePattern: value => value.0.to_string();
     TableRange: value => format!("{}-{}", value.first, value.last);
     LogRate: value => value.as_str().to_owned();

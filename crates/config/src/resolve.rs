@@ -11,6 +11,7 @@ use super::params::{Config, NftablesMode, PARAMS, Param};
 use super::parse;
 use super::sources::BY_ADDRESS;
 use super::sources::{IdleLine, Sources};
+use super::versions::{CalicoVersion, former_defaults};
 
 /// Notice to the operator about a configuration value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub enum Notice {
         /// Source of the value.
         source: ConfigSource,
         /// The parameter that may be meant.
-        meant: Option<&'static str>,
+        suggestion: Option<&'static str>,
     },
     /// Felix has this parameter; it has no effect here.
     NotUsed {
@@ -101,10 +102,12 @@ impl Notice {
     }
 
     /// Returns the message, without the source and the name of the parameter.
-    fn verdict(&self) -> String {
+    fn message(&self) -> String {
         match self {
-            Self::Unknown { meant: Some(meant), .. } => format!("there is no such parameter; is {meant} meant?"),
-            Self::Unknown { meant: None, .. } => "there is no such parameter; ignored".into(),
+            Self::Unknown { suggestion: Some(suggestion), .. } => {
+                format!("there is no such parameter; is {suggestion} meant?")
+            }
+            Self::Unknown { suggestion: None, .. } => "there is no such parameter; ignored".into(),
             Self::NotUsed { why, .. } => format!("is a parameter of Felix that has no effect here: {why}"),
             Self::NotDone { value, why, .. } => format!("`{value}`: {why}"),
             Self::Bad { value, why, default, .. } => format!("{}; the default is used: {default}", fault(value, why)),
@@ -117,15 +120,15 @@ impl Notice {
 
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = self.verdict();
+        let message = self.message();
         let name = match self {
-            Self::Unknown { name, source: ConfigSource::Environment, meant } => {
-                let meant = match meant {
-                    Some(meant) => format!("is FELIX_{} meant?", meant.to_ascii_uppercase()),
+            Self::Unknown { name, source: ConfigSource::Environment, suggestion } => {
+                let hint = match suggestion {
+                    Some(suggestion) => format!("is FELIX_{} meant?", suggestion.to_ascii_uppercase()),
                     None => "ignored".into(),
                 };
                 let name = name.to_ascii_uppercase();
-                return write!(f, "environment variable FELIX_{name}: there is no such parameter; {meant}");
+                return write!(f, "environment variable FELIX_{name}: there is no such parameter; {hint}");
             }
             Self::Unknown { name, .. } => name,
             Self::NotUsed { name, .. }
@@ -133,9 +136,9 @@ impl fmt::Display for Notice {
             | Self::Bad { name, .. }
             | Self::Overruled { name, .. }
             | Self::LocalOnly { name, .. } => *name,
-            Self::IdleLine(line) => return write!(f, "config file: line {}: {verdict}", line.number),
+            Self::IdleLine(line) => return write!(f, "config file: line {}: {message}", line.number),
         };
-        write!(f, "{}: {name}: {verdict}", source_name(self.source()))
+        write!(f, "{}: {name}: {message}", source_name(self.source()))
     }
 }
 
@@ -176,10 +179,14 @@ pub fn canonical_name(written: &str) -> &str {
 impl Resolved {
     /// The raw values of all parameters of Felix's, with or without an effect here. Other dataplanes may heed them.
     #[must_use]
-    pub fn known(&self) -> BTreeMap<&str, &str> {
-        let known =
+    pub fn felix_values(&self) -> BTreeMap<&str, &str> {
+        let is_felix =
             |name: &str| find(name).is_some_and(|parameter| !matches!(parameter.treatment, Treatment::Connection(_)));
-        self.raw.iter().map(|(name, value)| (name.as_str(), value.as_str())).filter(|(name, _)| known(name)).collect()
+        self.raw
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .filter(|(name, _)| is_felix(name))
+            .collect()
     }
 
     /// The raw values of the parameters that have an effect, but for those that change while the program runs. Equal
@@ -227,13 +234,24 @@ impl Sources {
         let mut raw = BTreeMap::new();
         let mut set_at: BTreeMap<&'static str, ConfigSource> = BTreeMap::new();
         let mut notices: Vec<Notice> = self.idle_lines.iter().cloned().map(Notice::IdleLine).collect();
+        let version = self.calico_version();
+        for default in version.into_iter().flat_map(former_defaults) {
+            let param =
+                PARAMS.iter().find(|p| p.row.name == default.name).expect("former defaults are of parameters here");
+            set_default(&mut config, param, version);
+            raw.insert(default.name.to_owned(), default.value.to_owned());
+        }
         // From the weakest source to the strongest, so that the strongest is written last.
         for (source, values) in self.iter() {
             for (written, value) in values {
                 let Some(param) = PARAMS.iter().find(|p| p.row.name.eq_ignore_ascii_case(written)) else {
                     match find(written) {
                         Some(parameter) => notices.extend(unheeded(parameter, value, source)),
-                        None => notices.push(Notice::Unknown { name: written.clone(), source, meant: meant(written) }),
+                        None => notices.push(Notice::Unknown {
+                            name: written.clone(),
+                            source,
+                            suggestion: closest_parameter(written),
+                        }),
                     }
                     raw.insert(canonical_name(written).to_owned(), value.clone());
                     continue;
@@ -242,7 +260,7 @@ impl Sources {
                     notices.push(Notice::LocalOnly { name: param.row.name, source });
                     continue;
                 }
-                assign(&mut config, param, value, source, &mut notices)?;
+                assign(&mut config, param, (value, source), version, &mut notices)?;
                 raw.insert(param.row.name.to_owned(), value.clone());
                 set_at.insert(param.row.name, source);
             }
@@ -263,6 +281,12 @@ impl Sources {
 }
 
 impl Sources {
+    /// Returns the version of Calico that the cluster's `ClusterInformation` names.
+    fn calico_version(&self) -> Option<CalicoVersion> {
+        let global = self.iter().find(|(source, _)| *source == ConfigSource::DatastoreGlobal)?;
+        CalicoVersion::read(global.1.get("CalicoVersion")?)
+    }
+
     /// Whether the prefixes for workloads that are identified by address take the place of
     /// `InterfacePrefix`.
     #[must_use]
@@ -332,8 +356,8 @@ fn unheeded(parameter: &Parameter, value: &str, source: ConfigSource) -> Option<
 fn assign(
     config: &mut Config,
     param: &Param,
-    value: &str,
-    source: ConfigSource,
+    (value, source): (&str, ConfigSource),
+    version: Option<CalicoVersion>,
     notices: &mut Vec<Notice>,
 ) -> Result<(), ConfigError> {
     let refusal = if value.eq_ignore_ascii_case("none") {
@@ -357,9 +381,21 @@ fn assign(
     if fatal {
         return Err(ConfigError { name: param.row.name, value: value.into(), source_of_value: source, why });
     }
-    (param.reset)(config);
-    notices.push(Notice::Bad { name: param.row.name, value: value.into(), source, why, default: param.default() });
+    let default = set_default(config, param, version);
+    notices.push(Notice::Bad { name: param.row.name, value: value.into(), source, why, default });
     Ok(())
+}
+
+/// Sets a parameter to its default in this version of Calico. Returns the default.
+#[expect(clippy::expect_used, reason = "a test reads each former default")]
+fn set_default(config: &mut Config, param: &Param, version: Option<CalicoVersion>) -> String {
+    let former = version.into_iter().flat_map(former_defaults).find(|default| default.name == param.row.name);
+    if let Some(default) = former {
+        (param.set)(config, default.value).expect("former defaults are valid values");
+        return default.value.to_owned();
+    }
+    (param.reset)(config);
+    param.default()
 }
 
 /// Returns the missing part and the behaviour instead, for a valid value without its effect.
@@ -409,7 +445,7 @@ fn fault(value: &str, why: &str) -> String {
 }
 
 /// The parameter that a name most likely stands for.
-fn meant(written: &str) -> Option<&'static str> {
+fn closest_parameter(written: &str) -> Option<&'static str> {
     let has_effect = |parameter: &&Parameter| {
         matches!(parameter.treatment, Treatment::Used(_) | Treatment::Own(_) | Treatment::Connection(_))
     };
@@ -420,11 +456,11 @@ fn meant(written: &str) -> Option<&'static str> {
 /// Returns the message about a parameter that the datastore sets; for
 /// [`ParameterCheck`](tortie_resources::manifest::ParameterCheck).
 #[must_use]
-pub fn judge(name: &str, value: &str) -> Option<String> {
+pub fn validate_parameter(name: &str, value: &str) -> Option<String> {
     let mut sources = Sources::default();
     sources.set(ConfigSource::DatastoreGlobal, [(name.to_owned(), value.to_owned())].into());
     match sources.resolve() {
-        Ok(resolved) => resolved.notices.first().map(Notice::verdict),
+        Ok(resolved) => resolved.notices.first().map(Notice::message),
         Err(error) => {
             let ConfigError { value, why, .. } = error;
             Some(format!(

@@ -16,7 +16,8 @@ use tortie_iptables::{Backend, InsertMode, InterfaceName, PortRange, Protocol};
 use tortie_model::{Family, Hostname};
 use tortie_resources::manifest::{Options, ParameterCheck};
 use tortie_rules::{
-    IpvsConfig, LogConfig, Marks, NatConfig, PacketFilter, PolicyBy, RulesConfig, WireguardTunnel, WorkloadsBy,
+    IpvsConfig, LogConfig, Marks, NatConfig, PacketFilter, PolicyBackend, RulesConfig, WireguardTunnel,
+    WorkloadDispatch,
 };
 
 use crate::mtu::Mtus;
@@ -24,7 +25,7 @@ use crate::{
     AddressClaims, AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort,
     FlowTableOffload, IfacePattern, LocalReachability, NatOutgoingExclusions, NftablesLayout, NftablesMode,
     PREFIXES_BY_ADDRESS, ProgramClusterRoutes, Resolved, RouteSource, ServiceLoopPrevention, Switch, TableRange,
-    WorkloadSourceSpoofing, judge,
+    WorkloadSourceSpoofing, validate_parameter,
 };
 
 /// Parameters that parse but do not fit the machine or each other.
@@ -43,7 +44,7 @@ fn unfit<E: Display>(parameter: &'static str) -> impl FnOnce(E) -> SettingsError
 /// follow the machine's only.
 #[must_use]
 pub fn manifests(local: &Config) -> Options {
-    let defaults = Options { parameters: ParameterCheck(judge), ..Options::default() };
+    let defaults = Options { parameters: ParameterCheck(validate_parameter), ..Options::default() };
     match local.interface_prefix.first() {
         Some(prefix) => Options { interface_prefix: prefix.clone(), ..defaults },
         None => defaults,
@@ -265,7 +266,7 @@ pub fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
     let failsafes = |ports: &[FailsafePort]| ports.iter().map(failsafe).collect::<Vec<_>>();
     Ok(RulesConfig {
         workload_prefixes: prefixes.collect::<Result<_, _>>()?,
-        policy_by: if config.bpf_enabled { PolicyBy::Programs } else { PolicyBy::Chains },
+        policy_backend: if config.bpf_enabled { PolicyBackend::Programs } else { PolicyBackend::Chains },
         deny: deny(config.iptables_filter_deny_action),
         filter_allow: allow(config.iptables_filter_allow_action),
         mangle_allow: allow(config.iptables_mangle_allow_action),
@@ -312,7 +313,7 @@ pub fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
 pub fn not_done_by_programs(resolved: &Resolved) -> Vec<&'static str> {
     let config = &resolved.config;
     let is_set = |name: &str| resolved.raw.contains_key(name);
-    let asked = [
+    let unsupported = [
         (
             config.iptables_filter_deny_action == DenyAction::Reject,
             "IptablesFilterDenyAction: eBPF programs drop what they deny, and do not answer",
@@ -326,7 +327,7 @@ pub fn not_done_by_programs(resolved: &Resolved) -> Vec<&'static str> {
             "MaxIpsetSize: sets that policies need are no IP sets, but tables of eBPF programs, which BPFMaxBlocks bounds",
         ),
     ];
-    asked.into_iter().filter_map(|(is_asked, what)| is_asked.then_some(what)).collect()
+    unsupported.into_iter().filter_map(|(is_set, message)| is_set.then_some(message)).collect()
 }
 
 /// Adapts the settings to a node on which other CNI plugins name the interfaces of workloads, and
@@ -336,7 +337,7 @@ pub fn by_address(settings: &mut DataplaneConfig) {
     if rules.workload_prefixes == RulesConfig::with_marks(rules.marks).workload_prefixes {
         rules.workload_prefixes = PREFIXES_BY_ADDRESS.map(InterfaceName::from_static).into();
     }
-    rules.workloads = WorkloadsBy::Address;
+    rules.workloads = WorkloadDispatch::Address;
 }
 
 /// Whether nftables is programmed in place of iptables and IP sets, on a machine where kube-proxy does so or not.

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{EndpointToHostAction, Raw};
+use crate::{EndpointToHostAction, ProgramClusterRoutes, Raw};
 
 fn raw(pairs: &[(&str, &str)]) -> Raw {
     pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()
@@ -82,10 +82,10 @@ fn unknown_and_local_names_are_reported() {
 #[test]
 fn parameters_of_felix_without_effect_are_reported_as_such() {
     let resolved = resolve(&[(ConfigSource::Environment, &[("bpflogLevel", "debug")])]).unwrap();
-    let said = resolved.notices[0].to_string();
+    let notice = resolved.notices[0].to_string();
     let expected =
         "environment variable: BPFLogLevel: is a parameter of Felix that has no effect here: eBPF programs enforce";
-    assert!(said.starts_with(expected), "{said}");
+    assert!(notice.starts_with(expected), "{notice}");
     assert_eq!(resolved.raw["BPFLogLevel"], "debug");
     let resolved = resolve(&[(ConfigSource::Environment, &[("bpfenabled", "true")])]).unwrap();
     assert!(resolved.notices.is_empty() && resolved.config.bpf_enabled);
@@ -93,28 +93,28 @@ fn parameters_of_felix_without_effect_are_reported_as_such() {
 
 #[test]
 fn parameters_that_others_leave_nothing_to_do_are_named_with_these() {
-    let said = |pairs: &[(&str, &str)]| -> Vec<String> {
+    let notices_of = |pairs: &[(&str, &str)]| -> Vec<String> {
         let notices = resolve(&[(ConfigSource::DatastoreGlobal, pairs)]).unwrap().notices;
         notices.iter().map(ToString::to_string).collect()
     };
     let (bpf, nftables) = (("BPFEnabled", "true"), ("NFTablesMode", "Enabled"));
-    let both = said(&[bpf, nftables]);
+    let both = notices_of(&[bpf, nftables]);
     assert_eq!(both.len(), 1, "{both:?}");
     assert!(both[0].starts_with("datastore (global): NFTablesMode: has no effect beside BPFEnabled: "), "{both:?}");
-    let idle = said(&[
+    let idle = notices_of(&[
         nftables,
         ("IpsetsRefreshInterval", "7"),
         ("FeatureDetectOverride", "RestoreSupportsLock=false,ChecksumOffloadBroken=true"),
     ]);
     assert_eq!(idle.len(), 2, "{idle:?}");
-    assert!(idle.iter().all(|said| said.contains(" has no effect beside NFTablesMode=Enabled: ")), "{idle:?}");
+    assert!(idle.iter().all(|notice| notice.contains(" has no effect beside NFTablesMode=Enabled: ")), "{idle:?}");
     for alone in [
         &[bpf, ("NFTablesMode", "Auto")][..],
         &[bpf, ("NFTablesMode", "Disabled")],
         &[nftables, ("IpsetsRefreshInterval", "90"), ("FeatureDetectOverride", "ChecksumOffloadBroken=true")],
         &[("IpsetsRefreshInterval", "7"), ("FeatureDetectOverride", "RestoreSupportsLock=false")],
     ] {
-        assert_eq!(said(alone), [""; 0], "{alone:?}");
+        assert_eq!(notices_of(alone), [""; 0], "{alone:?}");
     }
 }
 
@@ -126,18 +126,18 @@ fn parameters_that_have_nothing_to_do_where_nftables_is_chosen_are_kept_for_then
         resolved.beside_nftables.iter().map(ToString::to_string).collect()
     };
     let interval = ("IpsetsRefreshInterval", "7");
-    let said = beside(&[interval]);
-    assert_eq!(said, beside(&[interval, ("NFTablesMode", "Auto")]));
+    let notices = beside(&[interval]);
+    assert_eq!(notices, beside(&[interval, ("NFTablesMode", "Auto")]));
     let begins =
         "datastore (global): IpsetsRefreshInterval: has no effect beside NFTablesMode=Auto, which follows kube-proxy";
-    assert!(said.len() == 1 && said[0].starts_with(begins), "{said:?}");
+    assert!(notices.len() == 1 && notices[0].starts_with(begins), "{notices:?}");
     for without in [&[interval, ("NFTablesMode", "Disabled")][..], &[interval, ("BPFEnabled", "true")], &[]] {
         assert!(beside(without).is_empty(), "{without:?}");
     }
 }
 
 #[test]
-fn what_a_cluster_says_of_itself_is_no_parameter_without_effect() {
+fn cluster_information_is_no_parameter_without_effect() {
     let resolved =
         resolve(&[(ConfigSource::DatastoreGlobal, &[("ClusterGUID", "a1"), ("clustertype", "k8s")])]).unwrap();
     assert!(resolved.notices.is_empty());
@@ -145,7 +145,7 @@ fn what_a_cluster_says_of_itself_is_no_parameter_without_effect() {
 }
 
 #[test]
-fn how_to_reach_a_datastore_is_said_on_the_node() {
+fn datastore_parameters_count_only_on_the_node() {
     let global = ConfigSource::DatastoreGlobal;
     let resolved = resolve(&[(global, &[("TyphaAddr", "a:1")]), (ConfigSource::ConfigFile, &[("etcdcafile", "/ca")])]);
     let notices: Vec<String> = resolved.unwrap().notices.iter().map(ToString::to_string).collect();
@@ -162,23 +162,26 @@ fn how_to_reach_a_datastore_is_said_on_the_node() {
 
 #[test]
 fn a_misspelt_variable_is_named_as_it_would_be_set() {
-    let said = |pairs: &[(&str, &str)]| -> Vec<String> {
+    let notices_of = |pairs: &[(&str, &str)]| -> Vec<String> {
         let notices = resolve(&[(ConfigSource::Environment, pairs)]).unwrap().notices;
         notices.iter().map(ToString::to_string).collect()
     };
     assert_eq!(
-        said(&[("logseveritscreen", "info"), ("colour", "blue"), ("etcdaddr", "a:1"), ("etcdscheme", "https")]),
+        notices_of(&[("logseveritscreen", "info"), ("colour", "blue"), ("etcdaddr", "a:1"), ("etcdscheme", "https")]),
         [
             "environment variable FELIX_COLOUR: there is no such parameter; ignored",
             "environment variable FELIX_LOGSEVERITSCREEN: there is no such parameter; is FELIX_LOGSEVERITYSCREEN meant?",
         ]
     );
-    assert_eq!(said(&[("bpfenabled", "false"), ("wireguardenabled", "False"), ("vxlanenabled", "none")]), [""; 0]);
+    assert_eq!(
+        notices_of(&[("bpfenabled", "false"), ("wireguardenabled", "False"), ("vxlanenabled", "none")]),
+        [""; 0]
+    );
 }
 
 #[test]
-fn what_a_resource_says_is_judged_by_itself() {
-    for (name, value, said) in [
+fn values_of_a_resource_are_validated_alone() {
+    for (name, value, message) in [
         ("LogPrefix", "x", None),
         ("BPFEnabled", "false", None),
         ("Ipv6Support", "perhaps", Some("`perhaps` must be true or false; the default is used: true")),
@@ -186,9 +189,7 @@ fn what_a_resource_says_is_judged_by_itself() {
         (
             "MetadataPort",
             "80",
-            Some(
-                "is a parameter of Felix that has no effect here: there is no metadata service to let workloads reach",
-            ),
+            Some("is a parameter of Felix that has no effect here: workloads have no metadata service"),
         ),
         ("EtcdAddr", "a:1", Some("can only be set on the node itself; ignored")),
         ("WireguardEnabled", "yes", None),
@@ -205,7 +206,7 @@ fn what_a_resource_says_is_judged_by_itself() {
             ),
         ),
     ] {
-        assert_eq!(judge(name, value).as_deref(), said, "{name}");
+        assert_eq!(validate_parameter(name, value).as_deref(), message, "{name}");
     }
 }
 
@@ -223,7 +224,7 @@ fn each_default_is_shown_as_it_may_be_written() {
 }
 
 #[test]
-fn each_parameter_that_is_read_is_said_to_be_used() {
+fn each_parameter_that_is_read_is_documented_as_used() {
     let is_used = |one: &&Parameter| matches!(one.treatment, Treatment::Used(_) | Treatment::Own(_));
     let used: Vec<&str> = parameters().iter().filter(is_used).map(|one| one.name).collect();
     let mut read: Vec<&str> = PARAMS.iter().map(|param| param.row.name).collect();
@@ -232,7 +233,7 @@ fn each_parameter_that_is_read_is_said_to_be_used() {
 }
 
 #[test]
-fn a_value_that_says_the_default_is_none() {
+fn an_explicit_default_does_not_differ() {
     for (name, value, differs) in [
         ("BPFEnabled", "0", false),
         ("BPFEnabled", "yes", true),
@@ -247,4 +248,33 @@ fn a_value_that_says_the_default_is_none() {
     ] {
         assert_eq!(differs_from_default(find(name).unwrap(), value), differs, "{name}={value}");
     }
+}
+
+#[test]
+fn defaults_are_those_of_the_version_of_calico() {
+    let routes = |pairs: &[(&str, &str)]| {
+        let resolved = resolve(&[(ConfigSource::DatastoreGlobal, pairs)]).unwrap();
+        (resolved.config.program_cluster_routes, resolved.raw.get("ProgramClusterRoutes").cloned(), resolved.notices)
+    };
+    let (present, disabled) = (ProgramClusterRoutes::IpIpOnly, ProgramClusterRoutes::Disabled);
+    assert_eq!(routes(&[]), (present, None, Vec::new()));
+    assert_eq!(routes(&[("CalicoVersion", "master")]), (present, None, Vec::new()));
+    assert_eq!(routes(&[("CalicoVersion", "v3.33.0")]), (present, None, Vec::new()));
+    assert_eq!(routes(&[("CalicoVersion", "v3.32.1")]), (disabled, Some("Disabled".into()), Vec::new()));
+
+    let (explicit, raw, _) = routes(&[("CalicoVersion", "v3.29.0"), ("ProgramClusterRoutes", "Enabled")]);
+    assert_eq!((explicit, raw.as_deref()), (ProgramClusterRoutes::Enabled, Some("Enabled")));
+    let (after_bad, _, notices) = routes(&[("CalicoVersion", "v3.29.0"), ("ProgramClusterRoutes", "sideways")]);
+    assert_eq!(after_bad, disabled);
+    assert!(notices[0].to_string().ends_with("the default is used: Disabled"), "{}", notices[0]);
+}
+
+#[test]
+fn a_change_of_the_version_that_changes_defaults_changes_the_configuration_in_effect() {
+    let effective = |version| {
+        let resolved = resolve(&[(ConfigSource::DatastoreGlobal, &[("CalicoVersion", version)])]).unwrap();
+        resolved.effective().into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect::<Vec<_>>()
+    };
+    assert_ne!(effective("v3.32.0"), effective("v3.33.0"));
+    assert_eq!(effective("v3.33.0"), effective("v3.34.1"));
 }

@@ -271,7 +271,7 @@ fn every_parameter_changes_something() {
 }
 
 #[test]
-fn what_programs_do_not_do_is_named_where_it_is_asked_for() {
+fn requested_features_without_ebpf_support_are_named() {
     let named = |pairs: &[(&str, &str)]| -> Vec<&'static str> {
         let mut sources = Sources::default();
         let raw: Raw = pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();

@@ -46,10 +46,11 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "bool",
         "false",
         field("bpfEnabled", Bool),
-        "Whether eBPF programs enforce policy, at hooks of netfilter, in place of chains and IP sets; takes Linux 6.4, or \
-             6.0 with rules of nftables that ask programs. Policy only: kube-proxy goes on, and iptables is left with what pools, floating addresses, DSCP values, tunnels and service \
-             loops need of it, and is not needed where they need nothing; where it is installed, `filter` also accepts what programs \
-             let through. Denied packets are dropped; rules with the action Log write lines of this program's log",
+        "Enforce policy by eBPF programs at netfilter hooks instead of chains and IP sets; needs Linux 6.4, or 6.0 with nftables rules that call programs. Policy only: kube-proxy keeps \
+             running, and iptables is needed only for masquerading of IP pools, floating addresses, DSCP \
+             values, tunnels and service loop prevention; where it is installed, `filter` also accepts \
+             packets that programs allow. Denied packets are dropped; rules with the action Log write to \
+             this program's log",
     ),
     not_none(not_used("BPFEnforceRPF", "oneof(Disabled,Strict,Loose)", "Loose", field("bpfEnforceRPF", Text), EBPF)),
     not_used("BPFExcludeCIDRsFromNAT", "cidr-list", "", field("bpfExcludeCIDRsFromNAT", List), EBPF),
@@ -74,8 +75,8 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "oneof(Auto,Link,Rule)",
         "Auto",
         None,
-        "how eBPF programs get to the hooks of netfilter, with `BPFEnabled`: by links (Linux 6.4), as what rules of nftables match by \
-             (`xt_bpf`, Linux 6.0), or by links where the kernel has them and by rules otherwise",
+        "how eBPF programs are attached to netfilter hooks, with `BPFEnabled`: by links (Linux 6.4), by matches of nftables rules (`xt_bpf`, Linux 6.0), or by links where the \
+             kernel has them and by rules otherwise",
     ),
     not_used("BPFHostConntrackBypass", "bool", "false", field("bpfHostConntrackBypass", Bool), EBPF),
     not_none(not_used(
@@ -135,10 +136,12 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "int(1024,4194304)",
         "131072",
         None,
-        "how many blocks of 1,024 bytes policies and the source networks of workloads may take in eBPF maps, with \
-             `BPFEnabled`; at most 196,608. Each group of endpoints counts as if it shared no block. Over the bound, groups of the \
-             platform come first; then the largest group of the namespace with the most blocks is refused until the rest fits. \
-             A refused group denies everything, by name, until there is room. The rest of 262,144 blocks is for addresses",
+        "maximum number of blocks of 1,024 bytes that policies and the source networks of workloads take \
+             in eBPF maps, with `BPFEnabled`; at most 196,608. Each group of endpoints counts as if it \
+             shared no block. Over the bound, groups of the platform come first; then the largest group of \
+             the namespace with the most blocks is refused until the rest fits. A refused group denies \
+             everything, and readiness names it, until there is room. The rest of 262,144 blocks is for \
+             addresses",
     ),
     not_none(not_used(
         "BPFOverlayHostSourceIP",
@@ -153,8 +156,8 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "bool",
         "true",
         None,
-        "that eBPF programs decide by policy only, beside any kube-proxy and CNI plugin, with `BPFEnabled`. Nothing here \
-             takes the place of kube-proxy: with `false` the agent does not start",
+        "eBPF programs enforce policy only, beside any kube-proxy and CNI plugin, with `BPFEnabled`. \
+             Tortie does not replace kube-proxy: with `false` the agent does not start",
     ),
     not_none(not_used("BPFProfiling", "oneof(Disabled,Enabled)", "Disabled", field("bpfProfiling", Text), EBPF)),
     not_used("BPFPSNATPorts", "portrange", "20000:29999", field("bpfPSNATPorts", Scalar), EBPF),

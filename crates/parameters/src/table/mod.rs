@@ -13,10 +13,10 @@ const AWS: &str = "settings of cloud machines are not changed";
 const EBPF: &str = "eBPF programs enforce policy only, at netfilter hooks; services, connections, routes and reverse path checks \
                     are left to the kernel and kube-proxy";
 const FLAGS: &str = "replaced by `--datastore` and `--dataplane`";
-const TRACE: &str = "the collector has no log of single steps";
-const GATES: &str = "none of the features behind gates exists";
+const TRACE: &str = "the flow collector has no debug trace";
+const GATES: &str = "no gated feature exists";
 const GO: &str = "no Go runtime";
-const OPENSTACK: &str = "there is no metadata service to let workloads reach";
+const OPENSTACK: &str = "workloads have no metadata service";
 const SOCKMAP: &str = "no acceleration of sidecars";
 const USAGE: &str = "no usage reports are sent";
 const WINDOWS: &str = "for Windows";
@@ -110,7 +110,7 @@ mod tests {
     use crate::BadValue;
 
     #[test]
-    fn each_parameter_and_each_field_is_there_once() {
+    fn each_parameter_and_each_field_is_listed_once() {
         assert_eq!(parameters().iter().filter(|one| !matches!(one.treatment, Treatment::Own(_))).count(), 218);
         assert!(parameters().is_sorted_by(|a, b| a.name.to_ascii_lowercase() < b.name.to_ascii_lowercase()));
         let mut fields: Vec<&str> = parameters().iter().filter_map(|one| Some(one.field?.name)).collect();

@@ -22,31 +22,31 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "bool",
         "false",
         field("allowIPIPPacketsFromWorkloads", Bool),
-        "Whether workloads may send IP-in-IP",
+        "Allow workloads to send IP-in-IP",
     ),
     used(
         "AllowVXLANPacketsFromWorkloads",
         "bool",
         "false",
         field("allowVXLANPacketsFromWorkloads", Bool),
-        "Whether workloads may send VXLAN",
+        "Allow workloads to send VXLAN",
     ),
     fatal(not_none(used(
         "ChainInsertMode",
         "oneof(insert,append)",
         "insert",
         field("chainInsertMode", Text),
-        "Whether the hooks go first or last in the kernel's chains",
+        "Position of the agent's rules in the kernel's base chains: first or last",
     ))),
     own(
         "CutDeniedConnections",
         "bool",
         "false",
         field("cutDeniedConnections", Bool),
-        "whether established connections are cut that a change of policy denies. The node should have \
-             `net.netfilter.nf_conntrack_tcp_loose=0`: otherwise a TCP connection that is cut goes on if its server speaks \
-             next and policy lets it open connections to its client. In a `FelixConfiguration` it is `cutDeniedConnections`; \
-             where the API server, calicoctl or a Typha does not let through what Calico's schema lacks, it is the annotation \
+        "cut established connections that a change of policy denies. The node should have \
+             `net.netfilter.nf_conntrack_tcp_loose=0`: otherwise a cut TCP connection continues if its server sends the next packet and policy allows \
+             the server to open connections to the client. In a `FelixConfiguration` it is `cutDeniedConnections`; \
+             where the API server, calicoctl or a Typha drops fields that Calico's schema lacks, it is the annotation \
              `config.projectcalico.org/CutDeniedConnections: \"true\"`",
     ),
     fatal(not_none(used(
@@ -54,200 +54,201 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "oneof(DROP,RETURN,ACCEPT)",
         "DROP",
         field("defaultEndpointToHostAction", Text),
-        "What becomes of traffic from workloads to their host that policy allows",
+        "Action for traffic from workloads to their host that policy allows",
     ))),
     used(
         "DisableConntrackInvalidCheck",
         "bool",
         "false",
         field("disableConntrackInvalidCheck", Bool),
-        "Whether packets that conntrack calls invalid pass",
+        "Do not drop packets that conntrack classifies as invalid",
     ),
     fatal(used(
         "FailsafeInboundHostPorts",
         "port-list",
         "tcp:22,udp:68,tcp:179,tcp:2379,tcp:2380,tcp:5473,tcp:6443,tcp:6666,tcp:6667",
         field("failsafeInboundHostPorts", ProtoPorts),
-        "Ports of the host that stay open",
+        "Ports of the host that stay reachable whatever host endpoint policy denies",
     )),
     fatal(used(
         "FailsafeOutboundHostPorts",
         "port-list",
         "udp:53,udp:67,tcp:179,tcp:2379,tcp:2380,tcp:5473,tcp:6443,tcp:6666,tcp:6667",
         field("failsafeOutboundHostPorts", ProtoPorts),
-        "Ports of others that the host may always reach",
+        "Remote ports that the host may always reach",
     )),
     used(
         "FeatureDetectOverride",
         "keyvaluelist",
         "",
         field("featureDetectOverride", Text),
-        "What iptables and the kernel are taken to be able to do; with nftables, `ChecksumOffloadBroken` alone counts",
+        "Features that iptables and the kernel are assumed to have or lack; with nftables, `ChecksumOffloadBroken` alone counts",
     ),
     used(
         "IpsetsRefreshInterval",
         "seconds",
         "90",
         field("ipsetsRefreshInterval", Seconds),
-        "How often IP sets are compared with the kernel; with nftables, `NftablesRefreshInterval` says so",
+        "Interval between comparisons of IP sets with the kernel; with nftables, `NftablesRefreshInterval` counts",
     ),
     used(
         "IptablesBackend",
         "oneof(legacy,nft,auto)",
         "auto",
         field("iptablesBackend", Text),
-        "Which iptables programs the kernel",
+        "Variant of iptables that programs the kernel",
     ),
     fatal(not_none(used(
         "IptablesFilterAllowAction",
         "oneof(ACCEPT,RETURN)",
         "ACCEPT",
         field("iptablesFilterAllowAction", Text),
-        "What becomes of traffic that policy allows; with `BPFEnabled` of that of workloads, where iptables is installed",
+        "Action for traffic that policy allows; with `BPFEnabled`, for that of workloads where iptables is installed",
     ))),
     fatal(not_none(used(
         "IptablesFilterDenyAction",
         "oneof(DROP,REJECT)",
         "DROP",
         field("iptablesFilterDenyAction", Text),
-        "What becomes of traffic that policy denies; with `BPFEnabled` it is dropped",
+        "Action for traffic that policy denies; with `BPFEnabled` it is always dropped",
     ))),
     used(
         "IptablesLockProbeIntervalMillis",
         "millis",
         "50",
         field("iptablesLockProbeInterval", Milliseconds),
-        "How often iptables tries to get its lock",
+        "Interval at which iptables polls its lock",
     ),
     fatal(not_none(used(
         "IptablesMangleAllowAction",
         "oneof(ACCEPT,RETURN)",
         "ACCEPT",
         field("iptablesMangleAllowAction", Text),
-        "What becomes of traffic that policy before address translation allows; with `BPFEnabled` it goes on",
+        "Action for traffic that pre-DNAT policy allows; with `BPFEnabled` it continues",
     ))),
     fatal(not_none(used(
         "IptablesMarkMask",
         "mark-bitmask",
         "0xffff0000",
         field("iptablesMarkMask", Int),
-        "The bits of packet marks that may be used",
+        "Bits of packet marks that the agent may use",
     ))),
     used(
         "IptablesNATOutgoingInterfaceFilter",
         "iface-param",
         "",
         field("iptablesNATOutgoingInterfaceFilter", Text),
-        "Through which interfaces traffic is masqueraded",
+        "Outgoing interfaces on which traffic is masqueraded",
     ),
     used(
         "IptablesPostWriteCheckIntervalSecs",
         "seconds",
         "5",
         field("iptablesPostWriteCheckInterval", Seconds),
-        "When a table is read again after it was written",
+        "Delay after which a written table is read again",
     ),
     used(
         "IptablesRefreshInterval",
         "seconds",
         "180",
         field("iptablesRefreshInterval", Seconds),
-        "How often tables are compared with the kernel",
+        "Interval between comparisons of iptables tables with the kernel",
     ),
     used(
         "IstioAmbientMode",
         "oneof(Disabled,Enabled)",
         "Disabled",
         field("istioAmbientMode", Text),
-        "Marks what pods of the mesh send each other",
+        "Mark traffic between pods of the mesh",
     ),
-    used("IstioDSCPMark", "dscp", "23", field("istioDSCPMark", Scalar), "The DSCP value of that mark"),
+    used("IstioDSCPMark", "dscp", "23", field("istioDSCPMark", Scalar), "DSCP value of that mark"),
     used(
         "KubeNodePortRanges",
         "portrange-list",
         "30000:32767",
         field("kubeNodePortRanges", Ports),
-        "The ports of node-port services, while kube-proxy is in IPVS mode",
+        "Ports of NodePort Services, while kube-proxy is in IPVS mode",
     ),
     used(
         "LogActionRateLimit",
         "log-rate",
         "",
         field("logActionRateLimit", Text),
-        "How many lines Log rules may write; with `BPFEnabled` at most 1,000 a second if nothing is said",
+        "Rate limit of the lines of Log rules; with `BPFEnabled` 1,000 a second if not set",
     ),
     used(
         "LogActionRateLimitBurst",
         "int(0,9999)",
         "5",
         field("logActionRateLimitBurst", Int),
-        "How many lines Log rules may write at once",
+        "Burst of lines of Log rules",
     ),
     used(
         "LogPrefix",
         "string",
         "calico-packet",
         field("logPrefix", Text),
-        "What the lines of Log rules begin with; with `BPFEnabled` they are lines of this program's log, and not of the kernel's",
+        "Prefix of the lines of Log rules in the kernel's log; with `BPFEnabled` the field `prefix` of `a rule logs a packet` in this program's log",
     ),
     not_none(used(
         "MaxIpsetSize",
         "int",
         "1048576",
         field("maxIpsetSize", Int),
-        "The most members of an IP set; with `BPFEnabled` policies need none",
+        "Maximum number of members of an IP set; with `BPFEnabled` policies need no IP sets",
     )),
     used(
         "NATOutgoingAddress",
         "ipv4",
         "",
         field("natOutgoingAddress", Text),
-        "The source address of masqueraded traffic, IPv4",
+        "Source address of masqueraded IPv4 traffic",
     ),
     used(
         "NATOutgoingExclusions",
         "oneof(IPPoolsOnly,IPPoolsAndHostIPs)",
         "IPPoolsOnly",
         field("natOutgoingExclusions", Text),
-        "What is not masqueraded besides the pools",
+        "Destinations without SNAT, besides the pools",
     ),
-    used("NATPortRange", "portrange", "", field("natPortRange", Scalar), "The source ports of masqueraded traffic"),
+    used("NATPortRange", "portrange", "", field("natPortRange", Scalar), "Source ports of masqueraded traffic"),
     fatal(not_none(used(
         "NftablesFilterAllowAction",
         "oneof(ACCEPT,RETURN)",
         "ACCEPT",
         field("nftablesFilterAllowAction", Text),
-        "What becomes of traffic that policy allows, with nftables",
+        "Action for traffic that policy allows, with nftables",
     ))),
     fatal(not_none(used(
         "NftablesFilterDenyAction",
         "oneof(DROP,REJECT)",
         "DROP",
         field("nftablesFilterDenyAction", Text),
-        "What becomes of traffic that policy denies, with nftables",
+        "Action for traffic that policy denies, with nftables",
     ))),
     used(
         "NFTablesFlowTableDataIfacePattern",
         "regexp(nil-on-empty)",
         "",
         field("nftablesFlowTableDataIfacePattern", Text),
-        "Interfaces of the host that established connections come and go by which a flow table forwards, with nftables",
+        "Host interfaces whose established connections a flow table forwards, with nftables",
     ),
     used(
         "NFTablesFlowTableOffload",
         "oneof(All,Disabled)",
         "Disabled",
         field("nftablesFlowTableOffload", Text),
-        "Whether established connections are left to a flow table, past all rules, where the kernel has one, with nftables",
+        "Forward established connections by a flow table, past all rules, where the kernel has one, with nftables",
     ),
     own(
         "NFTablesLayout",
         "oneof(Felix,Fast)",
         "Felix",
         field("nftablesLayout", Text),
-        "how chains of nftables are laid out. With `Fast` a packet meets few rules however many policies there are: maps lead \
-             to those for its interface and its port, rules that do the same are one, and packets of established connections \
-             leave at once. With `Felix` the rules are those of Felix, which finds nothing to write where it takes over. In a \
+        "layout of nftables chains. With `Fast` a packet traverses few rules, however many policies exist: verdict maps select \
+             those for its interface and its port, equal rules are merged, and packets of established \
+             connections leave at once. With `Felix` the rules equal those of Felix, so that a takeover \
+             writes nothing. In a \
              `FelixConfiguration` it is `nftablesLayout`, or the annotation `config.projectcalico.org/NFTablesLayout`",
     ),
     fatal(not_none(used(
@@ -255,29 +256,30 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "oneof(ACCEPT,RETURN)",
         "ACCEPT",
         field("nftablesMangleAllowAction", Text),
-        "What becomes of traffic that policy allows before its destination is translated, with nftables",
+        "Action for traffic that pre-DNAT policy allows, with nftables",
     ))),
     fatal(not_none(used(
         "NftablesMarkMask",
         "mark-bitmask",
         "0xffff0000",
         field("nftablesMarkMask", Int),
-        "The bits of packet marks that may be used, with nftables",
+        "Bits of packet marks that the agent may use, with nftables",
     ))),
     used(
         "NFTablesMode",
         "oneof(Enabled,Disabled,Auto)",
         "Auto",
         field("nftablesMode", Text),
-        "Whether nftables is programmed in place of iptables and IP sets; `Auto` does so where kube-proxy does. `BPFEnabled` comes \
-             first",
+        "Program nftables instead of iptables and IP sets; `Auto` does so where kube-proxy uses \
+             nftables. `BPFEnabled` takes precedence. The default is `Disabled` where \
+             `ClusterInformation` names a Calico before 3.32",
     ),
     used(
         "NftablesRefreshInterval",
         "seconds",
         "180",
         field("nftablesRefreshInterval", Seconds),
-        "How often tables are compared with the kernel, with nftables",
+        "Interval between comparisons of nftables tables with the kernel",
     ),
     own(
         "PolicyMembersLimit",
@@ -286,7 +288,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         None,
         "most members that the selectors of one policy or profile may match in total; 0 is the default. Each different selector \
              or named port counts each address of the endpoints, and each network of the network sets, that it matches in the \
-             cluster. A policy over it denies the endpoints that it selects and has no IP sets until it is under it again; readiness names it",
+             cluster. A policy over the bound denies the endpoints that it selects, and has no IP sets; readiness names it",
     ),
     own(
         "PolicyTableGroupMemoryMB",
@@ -295,8 +297,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         None,
         "memory bound of the tables of one group of endpoints with equal policies, in MiB, with `BPFEnabled`, with \
              `NFTablesLayout` `Fast`, and in `tortie plan` and `tortie check`. Over it, readiness names the group's largest \
-             policies. An eBPF group then denies everything, alone; an nftables chain has its rules asked one after the \
-             other, with the same verdicts. The compiled rules of one policy and direction may take an eighth of it with eBPF",
+             policies. An eBPF group then denies everything, alone; an nftables chain has its rules evaluated in sequence, with the same verdicts. The compiled rules of one policy and direction may take an eighth of it with eBPF",
     ),
     own(
         "PolicyTableNodeMemoryMB",
@@ -312,13 +313,13 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "oneof(Drop,Reject,Disabled)",
         "Drop",
         field("serviceLoopPrevention", Text),
-        "What becomes of traffic to service addresses that no service has",
+        "Action for traffic to service addresses that no Service has",
     ),
     used(
         "WorkloadSourceSpoofing",
         "oneof(Disabled,Any)",
         "Disabled",
         field("workloadSourceSpoofing", Text),
-        "Whether workloads may ask to send from foreign addresses",
+        "Allow workloads to request other source addresses (spoofing)",
     ),
 ];

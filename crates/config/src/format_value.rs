@@ -11,24 +11,24 @@ use tortie_model::Cidr;
 use super::server::GrpcServer;
 
 /// A value as text that its parser accepts, or `none`.
-pub trait Shown {
+pub trait FormatValue {
     /// The text.
-    fn shown(&self) -> String;
+    fn format_value(&self) -> String;
 }
 
-macro_rules! shown {
+macro_rules! format_values {
     ($($type:ty: $value:ident => $text:expr;)*) => {
-        $(impl $crate::shown::Shown for $type {
-            fn shown(&self) -> String {
+        $(impl $crate::format_value::FormatValue for $type {
+            fn format_value(&self) -> String {
                 let $value = self;
                 $text
             }
         })*
     };
 }
-pub(crate) use shown;
+pub(crate) use format_values;
 
-shown! {
+format_values! {
     bool: value => value.to_string();
     u8: value => value.to_string();
     u16: value => value.to_string();
@@ -46,19 +46,19 @@ shown! {
     InterfaceName: value => value.to_string();
     (u16, u16): value => format!("{}:{}", value.0, value.1);
     BTreeMap<String, Duration>: value => {
-        list(value.iter().map(|(name, timeout)| format!("{name}={}", timeout.shown())))
+        list(value.iter().map(|(name, timeout)| format!("{name}={}", timeout.format_value())))
     };
 }
 
-impl<T: Shown> Shown for Option<T> {
-    fn shown(&self) -> String {
-        self.as_ref().map_or_else(|| "none".into(), Shown::shown)
+impl<T: FormatValue> FormatValue for Option<T> {
+    fn format_value(&self) -> String {
+        self.as_ref().map_or_else(|| "none".into(), FormatValue::format_value)
     }
 }
 
-impl<T: Shown> Shown for Vec<T> {
-    fn shown(&self) -> String {
-        list(self.iter().map(Shown::shown))
+impl<T: FormatValue> FormatValue for Vec<T> {
+    fn format_value(&self) -> String {
+        list(self.iter().map(FormatValue::format_value))
     }
 }
 
