@@ -28,6 +28,9 @@ pub(super) struct Args {
     /// A configuration file in Felix's format, for InterfacePrefix.
     #[arg(long, value_name = "FILE")]
     config: Option<std::path::PathBuf>,
+    /// Remove eBPF programs of Calico although no kube-proxy is found: Services fail until one runs
+    #[arg(long)]
+    without_services: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -37,14 +40,19 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         .and_then(|mut netlink| netlink.links())
         .map_err(Failure::failed_at("network interfaces cannot be listed"))?;
     let leftovers = machine::leftovers(&config);
-    let what = CleanupConfig {
+    let scope = CleanupConfig {
         tables: installed_tables(),
         interfaces: links.into_iter().map(|link| (link.name, link.index)).collect(),
         workload_prefixes: config.interface_prefix,
     };
     let stop = signals::follow(Handlers::new(|| {}))?;
-    let mut kernel = LinuxKernel::new(config.netlink_timeout).with_runner(Runner::new(stop.clone()));
-    let report = cleanup(&mut kernel, &what);
+    let runner = Runner::new(stop.clone());
+    let obstacle = (!args.without_services).then(|| leftovers.needed_by_services(&runner, config.netlink_timeout));
+    if let Some(why) = obstacle.flatten() {
+        return Err(Failure::failed(format!("nothing is removed: {why}")));
+    }
+    let mut kernel = LinuxKernel::new(config.netlink_timeout).with_runner(runner);
+    let report = cleanup(&mut kernel, &scope);
     print_line(&format!(
         "{} tables changed, {} IP sets destroyed, {} routes removed, {} devices removed",
         report.tables_changed, report.ip_sets_destroyed, report.routes_removed, report.devices_removed
@@ -52,7 +60,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let removed = match Netlink::open(config.netlink_timeout) {
         Ok(mut netlink) if !stop.is_set() => leftovers.remove_all(&mut netlink, config.netlink_timeout),
         Ok(_) => Removed::default(),
-        Err(error) => Removed { things: Vec::new(), problems: vec![with_causes(&error)] },
+        Err(error) => Removed { objects: Vec::new(), problems: vec![with_causes(&error)] },
     };
     let programs = bpf::remove_all(config.netlink_timeout);
     match &programs {
@@ -60,7 +68,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         Ok(_) => print_line("eBPF programs removed"),
         Err(error) => print_message(&format!("eBPF programs cannot be removed: {}", with_causes(error))),
     }
-    removed.things.iter().for_each(|thing| print_line(&format!("{thing} removed")));
+    removed.objects.iter().for_each(|object| print_line(&format!("{object} removed")));
     removed.problems.iter().for_each(|problem| print_message(&problem.clone()));
     for problem in &report.problems {
         print_message(&with_causes(problem));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use tortie_node::MachineOptions;
-use tortie_rules::WorkloadsBy;
+use tortie_rules::WorkloadDispatch;
 
 /// Options of enforcement in the kernel of this machine.
 #[derive(Debug, clap::Args)]
@@ -22,6 +22,9 @@ pub(super) struct MachineArgs {
     /// mount that of the host, writable, elsewhere
     #[arg(long, value_name = "DIR", env = "TORTIE_PROC_SYS", default_value = "/proc/sys")]
     proc_sys: PathBuf,
+    /// Remove eBPF programs of Calico although no kube-proxy is found: Services fail until one runs
+    #[arg(long)]
+    without_services: bool,
 }
 
 /// Parser of paths that accepts the empty path.
@@ -34,10 +37,11 @@ impl MachineArgs {
         let mut options = MachineOptions::default();
         options.mtu_file = (!self.mtu_file.as_os_str().is_empty()).then(|| self.mtu_file.clone());
         options.workloads = match self.workloads {
-            Workloads::ByName => WorkloadsBy::Name,
-            Workloads::ByAddress => WorkloadsBy::Address,
+            Workloads::ByName => WorkloadDispatch::Name,
+            Workloads::ByAddress => WorkloadDispatch::Address,
         };
         options.proc_sys.clone_from(&self.proc_sys);
+        options.without_services = self.without_services;
         options
     }
 }

@@ -180,8 +180,20 @@ fn prepare() -> Result<(), String> {
     counted.map(drop).map_err(|error| format!("eBPF programs attached by links: {error}"))
 }
 
+/// Pins a map by which Felix translates Services.
+fn translate_services() {
+    let name = "cali_v4_nat_fe3";
+    bpf::pin(&bpf::create_map(name).unwrap(), &Path::new(ROOT).join("tc/globals").join(name)).unwrap();
+}
+
 /// Runs the agent until it has removed all leftovers of Felix.
 fn start_after_felix(folder: &Path, bpf_enabled: &str) {
+    take_over(folder, bpf_enabled, |_| true);
+}
+
+/// Runs the agent until it has removed all leftovers of Felix. First waits until `is_prepared`
+/// accepts its log.
+fn take_over(folder: &Path, bpf_enabled: &str, mut is_prepared: impl FnMut(&str) -> bool) {
     let manifests = folder.join("manifests");
     fs::create_dir(&manifests).unwrap();
     fs::write(manifests.join("cluster.yaml"), CLUSTER).unwrap();
@@ -202,13 +214,13 @@ fn start_after_felix(folder: &Path, bpf_enabled: &str) {
         .unwrap();
     let until = Instant::now() + PATIENCE;
     // The removal is logged when it is complete.
-    let told = || {
+    let is_logged = || {
         let log = fs::read_to_string(&log).unwrap();
-        ["eBPF programs of cali1 removed", "XDP program of eth0 removed", "XDP program of eth1 removed"]
+        ["eBPF programs of cali1", "XDP program of eth0", "XDP program of eth1"]
             .iter()
-            .all(|thing| log.contains(thing))
+            .all(|leftover| log.contains(&format!("\"leftover\":\"{leftover}\"")))
     };
-    while !(is_gone() && told()) {
+    while !(is_prepared(&fs::read_to_string(&log).unwrap()) && is_gone() && is_logged()) {
         let ended = agent.try_wait().unwrap();
         let log = fs::read_to_string(&log).unwrap();
         if ended.is_some() || Instant::now() > until {
@@ -226,18 +238,48 @@ tortie_lab::kernel_test! {
         after_felix("cleanup_removes_programs_of_felix_and_leaves_those_of_others", |folder| {
             let cleanup = || {
                 let output = tortie(folder).arg("cleanup").output().unwrap();
-                let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-                assert!(output.status.success(), "{said}");
-                said
+                let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+                assert!(output.status.success(), "{printed}");
+                printed
             };
-            let said = cleanup();
-            assert!(is_gone(), "{}\n{said}", shown());
+            let printed = cleanup();
+            assert!(is_gone(), "{}\n{printed}", shown());
             others_are_there();
             for thing in ["eBPF programs of cali1", "XDP program of eth0", "XDP program of eth1", "pinned eBPF objects", "device bpfin.cali"] {
-                assert!(said.contains(thing), "{thing}\n{said}");
+                assert!(printed.contains(thing), "{thing}\n{printed}");
             }
             let again = cleanup();
             assert!(!again.contains("eBPF") && !again.contains("XDP"), "{again}");
+        });
+    }
+
+    fn cleanup_keeps_programs_that_alone_translate_services() {
+        after_felix("cleanup_keeps_programs_that_alone_translate_services", |folder| {
+            translate_services();
+            let before = shown();
+            let output = tortie(folder).arg("cleanup").output().unwrap();
+            let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success() && printed.contains("no kube-proxy is found"), "{printed}");
+            assert_eq!(shown(), before);
+            let output = tortie(folder).args(["cleanup", "--without-services"]).output().unwrap();
+            assert!(output.status.success() && is_gone(), "{}", shown());
+            others_are_there();
+        });
+    }
+
+    fn a_start_keeps_programs_that_translate_services_until_kube_proxy_does() {
+        after_felix("a_start_keeps_programs_that_translate_services_until_kube_proxy_does", |folder| {
+            translate_services();
+            let mut has_kube_proxy = false;
+            take_over(folder, "false", |log| {
+                if !has_kube_proxy && log.contains("the dataplane of Felix cannot be removed") {
+                    assert_eq!(shown().matches("cali_tc_main:[").count(), 4, "{}", shown());
+                    shell("iptables-nft -t nat -N KUBE-SERVICES");
+                    has_kube_proxy = true;
+                }
+                has_kube_proxy
+            });
+            others_are_there();
         });
     }
 
@@ -278,15 +320,15 @@ tortie_lab::kernel_test! {
                 command.env("FELIX_BPFENABLED", "true").env("FELIX_BPFPOLICYONLY", policy_only);
                 command.env("XTABLES_LOCKFILE", folder.join("xtables.lock"));
                 let output = command.output().unwrap();
-                let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-                assert!(!output.status.success() && output.status.code() != Some(124), "{said}");
-                said
+                let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+                assert!(!output.status.success() && output.status.code() != Some(124), "{printed}");
+                printed
             };
             let felix = format!("{}/calico-felix 60 >/dev/null 2>&1 &", folder.display());
-            let said = refused(&felix, "true");
-            assert!(said.contains("runs with eBPF programs of its own; stop it first"), "{said}");
-            let said = refused("", "false");
-            assert!(said.contains("BPFPolicyOnly=false: Tortie does not replace kube-proxy"), "{said}");
+            let printed = refused(&felix, "true");
+            assert!(printed.contains("runs with eBPF programs of its own; stop it first"), "{printed}");
+            let printed = refused("", "false");
+            assert!(printed.contains("BPFPolicyOnly=false: Tortie does not replace kube-proxy"), "{printed}");
             assert!(shell(&format!("find {ROOT} -name forward-4")).is_empty());
         });
     }

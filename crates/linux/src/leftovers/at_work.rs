@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-/// Names of Felix's processes (`calico-node -felix`, `calico-felix`).
-const PROCESSES: [&str; 2] = ["calico-node", "calico-felix"];
+/// Names of Felix's processes (`calico-node -felix`, `calico-felix`; from 3.33 on `calico`).
+const PROCESSES: [&str; 3] = ["calico-node", "calico-felix", "calico"];
 
 /// Returns the reason why eBPF programs must not be used beside those of Felix: a process of Felix
 /// on this machine holds maps open, and would restore removed objects.
@@ -57,6 +57,9 @@ mod tests {
         process("40", "calico-node", "pos: 0\nmap_type: 2\nmap_id: 7\n");
         let why = at_work(folder.path()).unwrap();
         assert!(why.contains("calico-node (process 40)"), "{why}");
+        process("40", "calico", "pos: 0\nmap_type: 2\nmap_id: 7\n");
+        let why = at_work(folder.path()).unwrap();
+        assert!(why.contains("calico (process 40)"), "{why}");
         assert_eq!(at_work(Path::new("/no/such/directory")), None);
     }
 }

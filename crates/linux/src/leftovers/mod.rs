@@ -4,6 +4,7 @@
 mod at_work;
 mod iptables;
 mod pins;
+mod services;
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -21,6 +22,7 @@ use tortie_nftables::TableId;
 pub use at_work::felix_at_work;
 pub use iptables::{LeftInIptables, left_in_iptables};
 
+use crate::exec::Runner;
 use crate::netlink::{LinkState, Netlink, NetlinkError, Nftables};
 
 /// Tables of Felix's nftables mode, and the table that all its modes have
@@ -66,13 +68,32 @@ pub struct TakeOver {
     netlink_timeout: Duration,
     /// Nftables tables that are in use.
     kept: Vec<TableId>,
+    runner: Runner,
+    /// Whether Services may fail.
+    without_services: bool,
 }
 
 impl TakeOver {
     /// Prepares the removal. The nftables tables `kept` are in use and stay.
     #[must_use]
-    pub fn new(leftovers: Leftovers, netlink_timeout: Duration, kept: Vec<TableId>) -> Self {
-        Self { leftovers, netlink_timeout, kept }
+    pub fn new(leftovers: Leftovers, netlink_timeout: Duration, kept: Vec<TableId>, runner: Runner) -> Self {
+        Self { leftovers, netlink_timeout, kept, runner, without_services: false }
+    }
+
+    /// Removes eBPF programs of Felix even if no other program translates Services.
+    #[must_use]
+    pub fn without_services(self, without_services: bool) -> Self {
+        Self { without_services, ..self }
+    }
+
+    /// Returns the reason why Felix's dataplane must stay: its eBPF programs translate Services, and
+    /// no kube-proxy is found.
+    #[must_use]
+    pub fn obstacle(&self) -> Option<String> {
+        if self.without_services {
+            return None;
+        }
+        self.leftovers.needed_by_services(&self.runner, self.netlink_timeout)
     }
 
     /// Removes the enforcement of Felix's nftables or eBPF mode, and logs it.
@@ -84,13 +105,13 @@ impl TakeOver {
                 self.leftovers.remove_programs_of_felix(&mut netlink, &mut removed);
                 removed
             }
-            Err(error) => Removed { things: Vec::new(), problems: vec![with_causes(&error)] },
+            Err(error) => Removed { objects: Vec::new(), problems: vec![with_causes(&error)] },
         };
-        for thing in removed.things {
-            tracing::info!("{thing} removed: Felix left it, and policy is in force without it");
+        for object in removed.objects {
+            tracing::info!(leftover = %object, "a leftover of Felix is removed");
         }
         for problem in removed.problems {
-            tracing::warn!("leftovers of Felix: {problem}");
+            tracing::warn!(%problem, "leftovers of Felix cannot be removed");
         }
     }
 }
@@ -99,22 +120,22 @@ impl TakeOver {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     /// A line for each removed object.
-    pub things: Vec<String>,
+    pub objects: Vec<String>,
     /// A line for each object that could not be removed.
     pub problems: Vec<String>,
 }
 
 impl Removed {
-    fn note<E: Error>(&mut self, thing: String, result: Result<(), E>) {
+    fn note<E: Error>(&mut self, object: String, result: Result<(), E>) {
         match result {
-            Ok(()) => self.things.push(thing),
-            Err(error) => self.problems.push(format!("{thing} cannot be removed: {}", with_causes(&error))),
+            Ok(()) => self.objects.push(object),
+            Err(error) => self.problems.push(format!("{object} cannot be removed: {}", with_causes(&error))),
         }
     }
 
-    fn unread<T: Default, E: Error>(&mut self, what: &str, result: Result<T, E>) -> T {
+    fn unread<T: Default, E: Error>(&mut self, description: &str, result: Result<T, E>) -> T {
         result.unwrap_or_else(|error| {
-            self.problems.push(format!("{what} cannot be read: {}", with_causes(&error)));
+            self.problems.push(format!("{description} cannot be read: {}", with_causes(&error)));
             T::default()
         })
     }
@@ -133,6 +154,14 @@ impl Leftovers {
             let is_ours = |device: &Device| matches!(&device.kind, DeviceKind::Other(kind) if kind == "veth");
             remove_device(netlink, name, is_ours, removed);
         }
+    }
+
+    /// Returns the reason why Felix's eBPF programs must stay: they translate Services, and no
+    /// kube-proxy is found.
+    #[must_use]
+    pub fn needed_by_services(&self, runner: &Runner, netlink_timeout: Duration) -> Option<String> {
+        let pins = self.bpf_directory.as_deref()?;
+        services::depend_on_felix(pins, runner, netlink_timeout)
     }
 
     /// Removes all of Felix's objects.
@@ -180,7 +209,7 @@ impl Leftovers {
         };
         for link in links.iter().filter(has_xdp) {
             match netlink.detach_xdp(link.index) {
-                Ok(true) => removed.things.push(format!("XDP program of {}", link.name)),
+                Ok(true) => removed.objects.push(format!("XDP program of {}", link.name)),
                 Ok(false) => {}
                 Err(error) => {
                     let error = with_causes(&error);
@@ -196,12 +225,12 @@ impl Leftovers {
         for family in Family::ALL {
             let result = netlink.remove_wireguard_rules(family, self.rule_priority);
             for table in removed.unread("routing rules", result) {
-                removed.things.push(format!("{family} routing rule to table {table}"));
+                removed.objects.push(format!("{family} routing rule to table {table}"));
                 self.remove_throw_routes(netlink, family, RouteTableIndex(table), removed);
             }
             let count = removed.unread("routes", netlink.remove_routes_outside_main(family));
             if count > 0 {
-                removed.things.push(format!("{count} {family} routes outside of the main table"));
+                removed.objects.push(format!("{count} {family} routes outside of the main table"));
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::Removed;
 
@@ -13,6 +13,8 @@ const LINKS: [&str; 2] = ["tcx", "netkit"];
 const DIRECTIONS: [&str; 2] = ["_ingress", "_egress"];
 const GLOBALS: &str = "tc/globals";
 const PREFIXES: [&str; 3] = ["cali_", "calico_", "xdp_cali_"];
+/// Beginnings of the names of the maps by which Felix translates Services.
+const NAT_MAPS: [&str; 2] = ["cali_v4_nat_fe", "cali_v6_nat_fe"];
 /// Maximum depth of Felix's directories.
 const DEPTH: usize = 6;
 
@@ -22,6 +24,12 @@ pub(super) fn has_xdp_program(root: &Path, interface: &str) -> bool {
     let names = |folder: &str| names_in(&root.join(folder));
     names("calico/xdp").iter().any(|name| *name == format!("prefilter_v1_{interface}"))
         || names(GLOBALS).iter().any(|name| name.starts_with("xdp_cali_"))
+}
+
+/// Returns a pinned map by which Felix translates the addresses of Services, if there is one.
+pub(super) fn nat_map(root: &Path) -> Option<PathBuf> {
+    let is_nat = |name: &String| NAT_MAPS.iter().any(|prefix| name.starts_with(prefix));
+    names_in(&root.join(GLOBALS)).into_iter().find(is_nat).map(|name| root.join(GLOBALS).join(name))
 }
 
 /// Removes the files, and thus the objects without another user: maps, programs and links. The end
@@ -37,7 +45,7 @@ pub(super) fn remove(root: &Path, removed: &mut Removed) {
     }
     count += remove_files(&root.join(GLOBALS), |name| PREFIXES.iter().any(|p| name.starts_with(p)), removed);
     if count > 0 {
-        removed.things.push(format!("{count} pinned eBPF objects below {}", root.display()));
+        removed.objects.push(format!("{count} pinned eBPF objects below {}", root.display()));
     }
 }
 

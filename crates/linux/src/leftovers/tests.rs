@@ -36,7 +36,7 @@ fn pins_of_felix_go_and_those_of_others_stay() {
 }
 
 kernel_test! {
-    fn what_felix_leaves_goes_and_what_others_made_stays() {
+    fn leftovers_of_felix_are_removed_and_foreign_objects_stay() {
         let namespace = Namespace::new().unwrap();
         namespace
             .shell(
@@ -105,7 +105,7 @@ kernel_test! {
         assert_eq!(namespace.shell("nft list tables").unwrap(), "");
     }
 
-    fn what_a_kernel_has_is_found_out_without_a_trace() {
+    fn feature_detection_leaves_no_trace() {
         let namespace = Namespace::new().unwrap();
         let mut nftables = namespace.run(|| Nftables::open(Duration::from_secs(10)).unwrap()).unwrap();
         let by_nft = |lines: &str| namespace.output(std::process::Command::new("nft").args(["-f", "-"]), lines).is_ok();

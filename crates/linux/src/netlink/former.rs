@@ -36,13 +36,24 @@ const HEADER_LEN: usize = 4;
 /// # Errors
 /// If that cannot be read.
 pub fn has_iptables_chains(family: Family, timeout: Duration) -> Result<bool, NetlinkError> {
+    any_chain(family, timeout, |table, chain| TABLES.contains(&table) && chain.starts_with(CHAIN_PREFIX))
+}
+
+/// Reports whether a table of iptables-nft has this chain.
+///
+/// # Errors
+/// If that cannot be read.
+pub fn has_chain(family: Family, table: &str, chain: &str, timeout: Duration) -> Result<bool, NetlinkError> {
+    any_chain(family, timeout, |of, name| of == table && name == chain)
+}
+
+fn any_chain(family: Family, timeout: Duration, is_wanted: impl Fn(&str, &str) -> bool) -> Result<bool, NetlinkError> {
     let header = [wire::family_number(family), 0, 0, 0];
     let mut socket = Socket::open_netfilter(timeout)?;
     let found = socket.dump_raw(NFT_MSG_GETCHAIN, &header, "chains of nftables", |kind, payload| {
-        let is_ours = kind == NFT_MSG_NEWCHAIN
-            && text(payload, NFTA_CHAIN_TABLE).is_some_and(|table| TABLES.contains(&&*table))
-            && text(payload, NFTA_CHAIN_NAME).is_some_and(|chain| chain.starts_with(CHAIN_PREFIX));
-        Ok(is_ours.then_some(()))
+        let names = text(payload, NFTA_CHAIN_TABLE).zip(text(payload, NFTA_CHAIN_NAME));
+        let is_found = kind == NFT_MSG_NEWCHAIN && names.is_some_and(|(table, chain)| is_wanted(&table, &chain));
+        Ok(is_found.then_some(()))
     });
     some(found)
 }
@@ -96,7 +107,7 @@ mod tests {
     use super::*;
 
     kernel_test! {
-        fn what_iptables_left_is_found_and_nothing_else_is() {
+        fn only_leftovers_of_iptables_are_found() {
             let namespace = Namespace::new().unwrap();
             let found = || {
                 let chains = Family::ALL.map(|family| has_iptables_chains(family, Duration::from_secs(10)).unwrap());

@@ -18,7 +18,7 @@ use tortie_linux::monitor::MonitorEvent;
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, IpSetId, Update, with_causes};
 use tortie_nftables::RuleCount;
-use tortie_rules::PolicyBy;
+use tortie_rules::PolicyBackend;
 
 use super::enforcement::{Applied, EnforcedBy, Enforcement, EnforcementReport, HEARTBEAT, Listing, Progress};
 use super::observe;
@@ -30,6 +30,8 @@ use crate::machine::Machine;
 use crate::metrics::{ActiveLocal, SharedMetrics};
 use tortie_telemetry::health::{Condition, Health, Reporter};
 
+const TAKE_OVER_RETRY: Duration = Duration::from_secs(10);
+
 /// A dataplane and the kernel that it programs.
 #[derive(Debug)]
 pub struct InKernel<K> {
@@ -40,7 +42,6 @@ pub struct InKernel<K> {
     throttle: Throttle,
     batches: observe::LinkBatches,
     outcome: Outcome,
-    /// Programs that list the rules.
     listings: Vec<Listing>,
     by_nftables: bool,
     companions: Companions,
@@ -48,7 +49,6 @@ pub struct InKernel<K> {
     hang_at: Option<Duration>,
 }
 
-/// The outcome of applies so far.
 #[derive(Debug)]
 struct Outcome {
     started: Instant,
@@ -56,10 +56,10 @@ struct Outcome {
     last_apply: Option<Applied>,
     /// Logged problems that keep the kernel out of sync, each with its text from the last apply.
     problems: BTreeMap<ProblemIdentity, String>,
-    /// A deviation from the configuration that lasts as long as this enforcement.
     drawback: Option<String>,
-    /// Problems in the kernel that keep the node from doing its job.
     degraded: Option<String>,
+    /// Reason why Felix's dataplane stays, and the time of the next attempt to remove it.
+    obstacle: Option<(String, Duration)>,
 }
 
 /// Tasks on this machine besides the dataplane.
@@ -90,11 +90,11 @@ impl<K: Kernel> InKernel<K> {
             Family::V6 => &config.iptables.programs_v6,
         };
         let listing = |family: &Family| Listing { family: *family, program: programs(*family).save.clone() };
-        let by_nftables = config.nftables.is_some() && config.rules.policy_by == PolicyBy::Chains;
-        let listings = match config.rules.policy_by {
-            PolicyBy::Chains if by_nftables => Vec::new(),
-            PolicyBy::Chains => config.families.iter().map(listing).collect(),
-            PolicyBy::Programs => Vec::new(),
+        let by_nftables = config.nftables.is_some() && config.rules.policy_backend == PolicyBackend::Chains;
+        let listings = match config.rules.policy_backend {
+            PolicyBackend::Chains if by_nftables => Vec::new(),
+            PolicyBackend::Chains => config.families.iter().map(listing).collect(),
+            PolicyBackend::Programs => Vec::new(),
         };
         // Every interface will be reported again.
         metrics.lock().kernel.interfaces.clear();
@@ -113,6 +113,7 @@ impl<K: Kernel> InKernel<K> {
                 problems: BTreeMap::new(),
                 drawback: None,
                 degraded: None,
+                obstacle: None,
             },
             listings,
             by_nftables,
@@ -153,7 +154,6 @@ impl<K: Kernel> InKernel<K> {
         &mut self.kernel
     }
 
-    /// Records the result of an apply; returns whether everything that can be is in force.
     fn note(&mut self, report: &ApplyReport, took: Duration) -> bool {
         let stats = self.dataplane.stats();
         observe::dataplane(&stats, &mut self.metrics.lock());
@@ -190,10 +190,8 @@ impl<K: Kernel> InKernel<K> {
             tracing::info!(took_ms, endpoints, policies, restores, set_lines, "policy is in force");
         }
         drop(metrics);
-        if self.outcome.applied_once
-            && let Some(take_over) = self.companions.take_over.take()
-        {
-            take_over.run();
+        if self.outcome.applied_once && self.outcome.obstacle.is_none() {
+            self.take_over();
         }
         if let Some(cutter) = &mut self.companions.cutter {
             cutter.in_force(report.enforced() && !report.problems.iter().any(DataplaneProblem::is_degraded));
@@ -202,6 +200,20 @@ impl<K: Kernel> InKernel<K> {
         self.outcome.degraded = degraded.map(|problem| with_causes(problem));
         self.health.report(Reporter::Dataplane, self.condition());
         report.enforced()
+    }
+
+    fn take_over(&mut self) {
+        let Some(take_over) = self.companions.take_over.take() else { return };
+        let Some(why) = take_over.obstacle() else {
+            self.outcome.obstacle = None;
+            take_over.run();
+            return;
+        };
+        if self.outcome.obstacle.is_none() {
+            tracing::error!(problem = %why, "the dataplane of Felix cannot be removed");
+        }
+        self.outcome.obstacle = Some((why, self.kernel.now() + TAKE_OVER_RETRY));
+        self.companions.take_over = Some(take_over);
     }
 
     /// Logs the progress of live migrations, and listens where announcements are expected now.
@@ -217,7 +229,8 @@ impl<K: Kernel> InKernel<K> {
     fn condition(&self) -> Condition {
         let missing = self.companions.machine.as_ref().and_then(Machine::problem);
         // While a stand-in takes the place of a part of the policy, the node is not ready.
-        let unready = self.outcome.degraded.as_deref().or(missing);
+        let obstacle = self.outcome.obstacle.as_ref().map(|(why, _)| why.as_str());
+        let unready = self.outcome.degraded.as_deref().or(obstacle).or(missing);
         let other = self.outcome.problems.values().next().or(self.outcome.drawback.as_ref());
         let detail = unready.or_else(|| other.map(String::as_str)).unwrap_or_default().to_owned();
         Condition { live: true, ready: self.outcome.applied_once && unready.is_none(), detail }
@@ -235,8 +248,11 @@ impl<K: Kernel> InKernel<K> {
         programs.next(now).unwrap_or(HEARTBEAT)
     }
 
-    /// Checks the machine if it is time; returns the time until the next check.
     fn look_at_machine(&mut self, now: Duration) -> Duration {
+        if self.outcome.obstacle.as_ref().is_some_and(|(_, next)| now >= *next) {
+            self.take_over();
+            self.health.report(Reporter::Dataplane, self.condition());
+        }
         let Some(machine) = &mut self.companions.machine else { return HEARTBEAT };
         let missing = machine.problem().map(str::to_owned);
         let next = machine.look(now);
@@ -256,8 +272,7 @@ impl<K: Kernel + Measured> Enforcement for InKernel<K> {
         old.effective() != new.effective()
     }
 
-    /// Every change that has an effect starts a new session, so this configuration is the one in
-    /// use.
+    /// Every change that has an effect starts a new session, so this configuration is the one in use.
     fn on_config(&mut self, _: &Sources, _: &Resolved) -> Result<(), Infallible> {
         Ok(())
     }
