@@ -82,7 +82,7 @@ impl Helpers {
     }
 
     /// Removes the fault of a program.
-    pub(super) fn mend(&self, program: &str) -> io::Result<()> {
+    pub(super) fn repair(&self, program: &str) -> io::Result<()> {
         match fs::remove_file(self.faults.join(program)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -90,9 +90,9 @@ impl Helpers {
     }
 
     /// Removes all faults, and installs all programs.
-    pub(super) fn mend_all(&self) -> io::Result<()> {
+    pub(super) fn repair_all(&self) -> io::Result<()> {
         self.names.iter().try_for_each(|name| {
-            self.mend(name)?;
+            self.repair(name)?;
             self.install(name)
         })
     }

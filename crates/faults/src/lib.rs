@@ -23,8 +23,8 @@
 )]
 
 mod catalogue;
+mod evaluation;
 mod helpers;
-mod judge;
 mod prober;
 mod report;
 mod stage;
@@ -39,7 +39,7 @@ use std::{
 pub use report::FaultReport;
 pub use world::Families;
 
-use stage::{Done, Stage, Trouble};
+use stage::{Stage, StageError, StageResult};
 use tortie_lab::kernel::{self, Unavailable};
 use tortie_lab::shard::Shard;
 
@@ -120,7 +120,7 @@ struct Fault {
     /// Whether it is meaningful for nftables tables, in either layout.
     nftables: bool,
     /// Executes the fault. The agent has not been started at its beginning.
-    run: fn(&mut Stage) -> Done,
+    run: fn(&mut Stage) -> StageResult,
     /// Whether it opens a hole that the evaluation must detect.
     is_self_check: bool,
     /// Number of nodes, connected by VXLAN. The fault affects the agent of the first.
@@ -128,7 +128,7 @@ struct Fault {
 }
 
 impl Fault {
-    const fn new(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Self {
+    const fn new(name: &'static str, about: &'static str, run: fn(&mut Stage) -> StageResult) -> Self {
         let iptables = &Backend::IPTABLES;
         Self { name, about, iptables, ebpf: false, nftables: false, run, is_self_check: false, nodes: 1 }
     }
@@ -188,20 +188,21 @@ pub fn list() -> impl Iterator<Item = (&'static str, &'static str)> {
     catalogue::all().map(|fault| (fault.name, fault.about))
 }
 
-/// Runs the faults one after the other, and passes each result to `told` as soon as it is known.
+/// Runs the faults one after the other, and passes each result to `on_report` as soon as it is known.
 ///
 /// # Errors
 /// If kernel tests cannot run here.
-pub fn run(options: &Options, mut told: impl FnMut(&FaultReport)) -> Result<Vec<FaultReport>, Unavailable> {
+pub fn run(options: &Options, mut on_report: impl FnMut(&FaultReport)) -> Result<Vec<FaultReport>, Unavailable> {
     kernel::require()?;
-    let wanted =
+    let is_selected =
         |fault: &&Fault| options.only.is_empty() || options.only.iter().any(|word| fault.name.contains(word.as_str()));
     let mut reports = Vec::new();
-    let runs = catalogue::all().filter(wanted).flat_map(|fault| fault.backends().map(move |backend| (fault, backend)));
+    let runs =
+        catalogue::all().filter(is_selected).flat_map(|fault| fault.backends().map(move |backend| (fault, backend)));
     let runs = runs.filter(|(_, backend)| options.backends.contains(backend)).enumerate();
     for (_, (fault, backend)) in runs.filter(|(position, _)| options.shard.contains(*position)) {
         let report = run_one(fault, backend, options);
-        told(&report);
+        on_report(&report);
         reports.push(report);
     }
     Ok(reports)
@@ -213,44 +214,44 @@ fn run_one(fault: &Fault, backend: Backend, options: &Options) -> FaultReport {
     let scratch = match tempfile::TempDir::new() {
         Ok(scratch) => scratch,
         Err(error) => {
-            report.trouble = Some(format!("no folder: {error}"));
+            report.error = Some(format!("no folder: {error}"));
             return report;
         }
     };
-    let result = happen(fault, backend, options, scratch.path(), &mut report);
-    if let Err(trouble) = result {
-        report.trouble = Some(trouble.to_string());
+    let result = execute(fault, backend, options, scratch.path(), &mut report);
+    if let Err(error) = result {
+        report.error = Some(error.to_string());
     }
     report.took = begun.elapsed();
     if !report.passed()
         && let Some(keep) = &options.keep
     {
         let folder = keep.join(format!("{}-{backend}", fault.name));
-        report.kept = keep_files(scratch.path(), &folder).map(|()| folder).ok();
+        report.kept_files = keep_files(scratch.path(), &folder).map(|()| folder).ok();
     }
     report
 }
 
 /// Executes a fault and evaluates the outcomes.
-fn happen(
+fn execute(
     fault: &Fault,
     backend: Backend,
     options: &Options,
     folder: &Path,
     report: &mut FaultReport,
-) -> Result<(), Trouble> {
+) -> Result<(), StageError> {
     let mut stage = Stage::new(&options.agent, folder, backend, options.families, fault.nodes)?;
-    let happened = (fault.run)(&mut stage);
-    if happened.is_err() {
+    let executed = (fault.run)(&mut stage);
+    if executed.is_err() {
         report.log = tail(&stage.log());
     }
-    let (settled, judged) = if happened.is_ok() {
+    let (settled, outcomes) = if executed.is_ok() {
         stage.end_probing()
     } else {
         (Ok(()), std::mem::replace(&mut stage.prober, prober::Prober::new()).finish())
     };
-    report.judged(judged);
-    happened?;
+    report.add_outcomes(outcomes);
+    executed?;
     let ended = settled.and_then(|()| stage.end());
     if ended.is_err() {
         report.log = tail(&stage.log());

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::judge::{Expect, Interval, Probe, Timeline, Wrong, intervals, settled};
+use super::evaluation::{Expect, Interval, Probe, Timeline, Violation, intervals, settled};
 use tortie_lab::{
     netns::{Namespace, NetnsError},
     pods::{Family, Place},
@@ -79,13 +79,13 @@ struct Record {
 
 /// Packets sent and received; shared by all threads.
 #[derive(Debug)]
-struct Book {
+struct ProbeLog {
     start: Instant,
     records: Mutex<Vec<Record>>,
     stop: AtomicBool,
 }
 
-impl Book {
+impl ProbeLog {
     fn now(&self) -> Duration {
         self.start.elapsed()
     }
@@ -131,7 +131,7 @@ struct Task {
 /// Sends and receives until dropped.
 #[derive(Debug)]
 pub(super) struct Prober {
-    book: Arc<Book>,
+    log: Arc<ProbeLog>,
     senders: BTreeMap<Place, Sender<Task>>,
     receivers: Vec<Place>,
     threads: Vec<JoinHandle<()>>,
@@ -139,13 +139,13 @@ pub(super) struct Prober {
 
 impl Prober {
     pub(super) fn new() -> Self {
-        let book = Book { start: Instant::now(), records: Mutex::default(), stop: AtomicBool::new(false) };
-        Self { book: Arc::new(book), senders: BTreeMap::new(), receivers: Vec::new(), threads: Vec::new() }
+        let log = ProbeLog { start: Instant::now(), records: Mutex::default(), stop: AtomicBool::new(false) };
+        Self { log: Arc::new(log), senders: BTreeMap::new(), receivers: Vec::new(), threads: Vec::new() }
     }
 
     /// Returns the time since the start.
     pub(super) fn now(&self) -> Duration {
-        self.book.now()
+        self.log.now()
     }
 
     /// Sends on one more channel from now on, between namespaces that exist as long as the prober,
@@ -157,16 +157,16 @@ impl Prober {
         target: IpAddr,
     ) -> Result<(), NetnsError> {
         if !self.receivers.contains(&channel.to) {
-            self.threads.push(receiver::start(&self.book, to)?);
+            self.threads.push(receiver::start(&self.log, to)?);
             self.receivers.push(channel.to.clone());
         }
         if !self.senders.contains_key(&channel.from) {
-            let (sender, thread) = sender::start(&self.book, from)?;
+            let (sender, thread) = sender::start(&self.log, from)?;
             self.threads.push(thread);
             self.senders.insert(channel.from.clone(), sender);
         }
         let id = {
-            let mut records = self.book.records();
+            let mut records = self.log.records();
             records.push(Record { channel: channel.clone(), timeline: Timeline::default(), probes: Vec::new() });
             records.len() - 1
         };
@@ -181,7 +181,7 @@ impl Prober {
     /// already is not changed.
     pub(super) fn expect(&self, expect: Expect, of: impl Fn(&Channel) -> bool) {
         let now = self.now();
-        for record in self.book.records().iter_mut().filter(|record| of(&record.channel)) {
+        for record in self.log.records().iter_mut().filter(|record| of(&record.channel)) {
             if record.timeline.current() != expect {
                 record.timeline.change(now, expect);
             }
@@ -190,24 +190,24 @@ impl Prober {
 
     /// Returns the present expected verdicts.
     pub(super) fn current(&self, of: impl Fn(&Channel) -> bool) -> Vec<Expect> {
-        let records = self.book.records();
+        let records = self.log.records();
         records.iter().filter(|record| of(&record.channel)).map(|record| record.timeline.current()).collect()
     }
 
     /// Announces that a fault may have this effect from now on for this time.
-    pub(super) fn excuse(&self, wrong: Wrong, bound: Duration, of: impl Fn(&Channel) -> bool) {
+    pub(super) fn announce_effect(&self, violation: Violation, bound: Duration, of: impl Fn(&Channel) -> bool) {
         let now = self.now();
-        for record in self.book.records().iter_mut().filter(|record| of(&record.channel)) {
-            record.timeline.excuse(wrong, now, now + bound);
+        for record in self.log.records().iter_mut().filter(|record| of(&record.channel)) {
+            record.timeline.announce_effect(violation, now, now + bound);
         }
     }
 
     /// Returns the selected channels whose newest packets do not all match the expected verdict.
     pub(super) fn unsettled(&self, expect: Expect, since: Duration, of: impl Fn(&Channel) -> bool) -> Vec<Channel> {
         let now = self.now();
-        let records = self.book.records();
-        let asked = records.iter().filter(|record| of(&record.channel));
-        asked
+        let records = self.log.records();
+        let selected = records.iter().filter(|record| of(&record.channel));
+        selected
             .filter(|record| !settled(&record.probes, expect, record.channel.enough(), since, now))
             .map(|record| record.channel.clone())
             .collect()
@@ -216,18 +216,18 @@ impl Prober {
     /// Stops all threads and returns the wrong outcomes.
     pub(super) fn finish(mut self) -> Vec<(Channel, usize, Vec<Interval>)> {
         self.end();
-        let records = self.book.records();
-        let judged = |record: &Record| {
+        let records = self.log.records();
+        let result_of = |record: &Record| {
             (record.channel.clone(), record.probes.len(), intervals(&record.probes, &record.timeline))
         };
-        records.iter().map(judged).collect()
+        records.iter().map(result_of).collect()
     }
 
     fn end(&mut self) {
         // First the senders, so that packets under way can arrive.
         self.senders.clear();
         std::thread::sleep(Duration::from_millis(200));
-        self.book.stop.store(true, Ordering::Relaxed);
+        self.log.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -241,7 +241,7 @@ impl Drop for Prober {
 }
 
 /// Raises the thread's priority, so that load on the machine does not delay the prober.
-fn hurry() {
+fn raise_priority() {
     // Needs privileges; without them the prober checks less often.
     let _ = rustix::process::setpriority_process(None, -15);
 }

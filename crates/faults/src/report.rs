@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use super::{
     Backend, Fault,
-    judge::{Interval, Wrong, union},
+    evaluation::{Interval, Violation, union},
     prober::Channel,
     seconds,
 };
@@ -19,17 +19,17 @@ pub struct FaultReport {
     backend: Backend,
     is_self_check: bool,
     sent: usize,
-    wrong: Vec<(Channel, Interval)>,
-    pub(super) trouble: Option<String>,
+    violations: Vec<(Channel, Interval)>,
+    pub(super) error: Option<String>,
     pub(super) log: String,
     pub(super) took: Duration,
-    pub(super) kept: Option<PathBuf>,
+    pub(super) kept_files: Option<PathBuf>,
 }
 
 /// Outcomes of one sort.
-struct Sum<'a> {
-    wrong: Wrong,
-    excused: bool,
+struct ViolationSummary<'a> {
+    violation: Violation,
+    announced: bool,
     intervals: Vec<&'a (Channel, Interval)>,
 }
 
@@ -40,85 +40,86 @@ impl FaultReport {
             backend,
             is_self_check: fault.is_self_check,
             sent: 0,
-            wrong: Vec::new(),
-            trouble: None,
+            violations: Vec::new(),
+            error: None,
             log: String::new(),
             took: Duration::ZERO,
-            kept: None,
+            kept_files: None,
         }
     }
 
-    pub(super) fn judged(&mut self, judged: Vec<(Channel, usize, Vec<Interval>)>) {
-        for (channel, sent, intervals) in judged {
+    pub(super) fn add_outcomes(&mut self, results: Vec<(Channel, usize, Vec<Interval>)>) {
+        for (channel, sent, intervals) in results {
             self.sent += sent;
-            self.wrong.extend(intervals.into_iter().map(|interval| (channel.clone(), interval)));
+            self.violations.extend(intervals.into_iter().map(|interval| (channel.clone(), interval)));
         }
     }
 
     /// Reports whether all requirements were met.
     #[must_use]
     pub fn passed(&self) -> bool {
-        let found = |wrong| !self.sum(wrong, false).intervals.is_empty();
-        let open_as_should_be = found(Wrong::Allowed) == self.is_self_check;
-        self.trouble.is_none() && self.sent > 0 && open_as_should_be && !found(Wrong::Denied)
+        let found = |violation| !self.summary(violation, false).intervals.is_empty();
+        let open_as_should_be = found(Violation::Allowed) == self.is_self_check;
+        self.error.is_none() && self.sent > 0 && open_as_should_be && !found(Violation::Denied)
     }
 
-    fn sum(&self, wrong: Wrong, excused: bool) -> Sum<'_> {
-        let of = |(_, interval): &&(Channel, Interval)| interval.wrong == wrong && interval.excused == excused;
-        Sum { wrong, excused, intervals: self.wrong.iter().filter(of).collect() }
+    fn summary(&self, violation: Violation, announced: bool) -> ViolationSummary<'_> {
+        let of =
+            |(_, interval): &&(Channel, Interval)| interval.violation == violation && interval.announced == announced;
+        ViolationSummary { violation, announced, intervals: self.violations.iter().filter(of).collect() }
     }
 }
 
 impl fmt::Display for FaultReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = if self.passed() { "passed" } else { "FAILED" };
-        let sums = [Wrong::Allowed, Wrong::Denied].map(|wrong| self.sum(wrong, false));
+        let summaries = [Violation::Allowed, Violation::Denied].map(|violation| self.summary(violation, false));
         write!(f, "{verdict} {:<6} {:<28} {:>6} packets", self.backend.name(), self.name, self.sent)?;
-        for sum in &sums {
-            write!(f, ", {sum}")?;
+        for summary in &summaries {
+            write!(f, ", {summary}")?;
         }
-        for sum in [Wrong::Allowed, Wrong::Denied].map(|wrong| self.sum(wrong, true)) {
-            if !sum.intervals.is_empty() {
-                write!(f, "; announced: {sum}")?;
+        for summary in [Violation::Allowed, Violation::Denied].map(|violation| self.summary(violation, true)) {
+            if !summary.intervals.is_empty() {
+                write!(f, "; announced: {summary}")?;
             }
         }
         write!(f, " ({})", seconds(self.took))?;
         if self.passed() {
             return Ok(());
         }
-        for sum in sums.iter().filter(|sum| !sum.intervals.is_empty()) {
-            for (channel, interval) in sum.intervals.iter().take(NAMED) {
+        for summary in summaries.iter().filter(|summary| !summary.intervals.is_empty()) {
+            for (channel, interval) in summary.intervals.iter().take(NAMED) {
                 let [first, last] = [interval.first, interval.last].map(|time| time.as_secs_f64());
                 write!(f, "\n    {channel}: {} wrong at {first:.3} s to {last:.3} s", interval.probes)?;
             }
-            if sum.intervals.len() > NAMED {
-                write!(f, "\n    and {} more intervals", sum.intervals.len() - NAMED)?;
+            if summary.intervals.len() > NAMED {
+                write!(f, "\n    and {} more intervals", summary.intervals.len() - NAMED)?;
             }
         }
-        if let Some(trouble) = &self.trouble {
-            write!(f, "\n    {trouble}")?;
+        if let Some(error) = &self.error {
+            write!(f, "\n    {error}")?;
         }
-        if self.is_self_check && sums[0].intervals.is_empty() {
+        if self.is_self_check && summaries[0].intervals.is_empty() {
             f.write_str("\n    the hole was not seen: a prober that sees nothing proves nothing")?;
         }
         for line in self.log.lines() {
             write!(f, "\n    | {line}")?;
         }
-        if let Some(kept) = &self.kept {
-            write!(f, "\n    kept: {}", kept.display())?;
+        if let Some(kept_files) = &self.kept_files {
+            write!(f, "\n    kept: {}", kept_files.display())?;
         }
         Ok(())
     }
 }
 
-impl fmt::Display for Sum<'_> {
+impl fmt::Display for ViolationSummary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = match self.wrong {
-            Wrong::Allowed => "allowed",
-            Wrong::Denied => "denied",
+        let word = match self.violation {
+            Violation::Allowed => "allowed",
+            Violation::Denied => "denied",
         };
         let count: usize = self.intervals.iter().map(|(_, interval)| interval.probes).sum();
-        if !self.excused {
+        if !self.announced {
             f.write_str("wrongly ")?;
         }
         write!(f, "{word} {count}")?;

@@ -16,8 +16,8 @@ use std::{
 
 use super::{
     Backend,
+    evaluation::{Expect, Violation},
     helpers::Helpers,
-    judge::{Expect, Wrong},
     prober::{Channel, Kind, Prober},
     world::{BASE, Families, Pair, World},
 };
@@ -33,7 +33,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Failure of a fault other than wrong packets.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum StageError {
     #[error(transparent)]
     Node(#[from] NetnsError),
     #[error(transparent)]
@@ -41,7 +41,7 @@ pub(super) enum Trouble {
     #[error("files of the stage: {0}")]
     Files(#[from] io::Error),
     #[error("not in time: {0}")]
-    Late(String),
+    Timeout(String),
     #[error("the agent ended ({0})")]
     AgentEnded(String),
     #[error("{0}")]
@@ -49,11 +49,11 @@ pub(super) enum Trouble {
 }
 
 /// Result of a step of a fault.
-pub(super) type Done = Result<(), Trouble>;
+pub(super) type StageResult = Result<(), StageError>;
 
 /// Fails with this text unless the condition holds.
-pub(super) fn ensure(so: bool, words: impl FnOnce() -> String) -> Done {
-    if so { Ok(()) } else { Err(Trouble::Unexpected(words())) }
+pub(super) fn ensure(so: bool, message: impl FnOnce() -> String) -> StageResult {
+    if so { Ok(()) } else { Err(StageError::Unexpected(message())) }
 }
 
 /// Returns the agent's initial environment. A parameter that is off is absent: a fault may set it by other means, which
@@ -121,7 +121,7 @@ impl Stage {
         backend: Backend,
         families: Families,
         nodes: usize,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, StageError> {
         let mut world = World::new(families, nodes);
         world.many_rules = backend == Backend::NftablesFast;
         fs::create_dir_all(folder.join("manifests"))?;
@@ -166,13 +166,13 @@ impl Stage {
     }
 
     /// Sends between two places from now on, in all families; to `web` also by connects.
-    pub(super) fn probe(&mut self, from: &str, to: &str) -> Done {
+    pub(super) fn probe(&mut self, from: &str, to: &str) -> StageResult {
         self.probe_by(from, to, Kind::Datagrams)?;
         if to == "web" { self.probe_by(from, to, Kind::Connects) } else { Ok(()) }
     }
 
     /// Sends this sort of packets between two places from now on, in all families.
-    pub(super) fn probe_by(&mut self, from: &str, to: &str, kind: Kind) -> Done {
+    pub(super) fn probe_by(&mut self, from: &str, to: &str, kind: Kind) -> StageResult {
         let of_pod = self.world.pods.get(to).map(|pod| pod.addresses.clone());
         let of_node = NODE_ADDRESSES.into_iter().filter(|address| match self.families {
             Families::V4 => address.is_ipv4(),
@@ -183,7 +183,7 @@ impl Stage {
             let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };
             let channel = Channel { from: place(from), to: place(to), family, kind };
             let namespace = |place: &Place| {
-                self.lab.namespace(place).ok_or_else(|| Trouble::Unexpected(format!("no {place} in the laboratory")))
+                self.lab.namespace(place).ok_or_else(|| StageError::Unexpected(format!("no {place} in the laboratory")))
             };
             let ends = [namespace(&channel.from)?, namespace(&channel.to)?];
             self.prober.add(&channel, ends, address)?;
@@ -192,7 +192,7 @@ impl Stage {
     }
 
     /// Starts the agent and waits until the initial pairs are as expected.
-    pub(super) fn begin(&mut self) -> Done {
+    pub(super) fn begin(&mut self) -> StageResult {
         self.start_peers()?;
         self.start()?;
         self.confirm(&BASE)
@@ -209,14 +209,14 @@ impl Stage {
     }
 
     /// Edits the datastore and waits until packets show that the edit is in force.
-    pub(super) fn change(&mut self, edit: impl FnOnce(&mut World), effect: &[Pair]) -> Done {
+    pub(super) fn change(&mut self, edit: impl FnOnce(&mut World), effect: &[Pair]) -> StageResult {
         self.write(edit, effect)?;
         self.confirm(effect)
     }
 
     /// Edits the datastore. Until [`Stage::confirm`], both outcomes are correct for the affected
     /// pairs.
-    pub(super) fn write(&mut self, edit: impl FnOnce(&mut World), effect: &[Pair]) -> Done {
+    pub(super) fn write(&mut self, edit: impl FnOnce(&mut World), effect: &[Pair]) -> StageResult {
         self.announce(effect);
         edit(&mut self.world);
         self.write_files()
@@ -233,14 +233,14 @@ impl Stage {
     }
 
     /// Waits until these pairs are as given, and expects them to stay so.
-    pub(super) fn confirm(&mut self, pairs: &[Pair]) -> Done {
+    pub(super) fn confirm(&mut self, pairs: &[Pair]) -> StageResult {
         self.confirm_within(PATIENCE, pairs)
     }
 
     /// As [`Stage::confirm`], with another timeout.
-    pub(super) fn confirm_within(&mut self, patience: Duration, pairs: &[Pair]) -> Done {
+    pub(super) fn confirm_within(&mut self, patience: Duration, pairs: &[Pair]) -> StageResult {
         let since = self.prober.now();
-        let patience = Instant::now() + patience;
+        let deadline = Instant::now() + patience;
         loop {
             let unsettled: Vec<String> = pairs
                 .iter()
@@ -254,8 +254,8 @@ impl Stage {
             if unsettled.is_empty() {
                 break;
             }
-            if Instant::now() > patience {
-                return Err(Trouble::Late(unsettled.join(", ")));
+            if Instant::now() > deadline {
+                return Err(StageError::Timeout(unsettled.join(", ")));
             }
             if self.agent.is_some() {
                 self.check()?;
@@ -269,21 +269,25 @@ impl Stage {
     }
 
     /// Waits until the condition holds.
-    pub(super) fn until(&mut self, what: &str, so: impl FnMut(&mut Self) -> Result<bool, Trouble>) -> Done {
-        self.until_within(PATIENCE, what, so)
+    pub(super) fn until(
+        &mut self,
+        description: &str,
+        so: impl FnMut(&mut Self) -> Result<bool, StageError>,
+    ) -> StageResult {
+        self.until_within(PATIENCE, description, so)
     }
 
     /// As [`Stage::until`], with another timeout.
     pub(super) fn until_within(
         &mut self,
         patience: Duration,
-        what: &str,
-        mut so: impl FnMut(&mut Self) -> Result<bool, Trouble>,
-    ) -> Done {
-        let patience = Instant::now() + patience;
+        description: &str,
+        mut so: impl FnMut(&mut Self) -> Result<bool, StageError>,
+    ) -> StageResult {
+        let deadline = Instant::now() + patience;
         while !so(self)? {
-            if Instant::now() > patience {
-                return Err(Trouble::Late(what.to_owned()));
+            if Instant::now() > deadline {
+                return Err(StageError::Timeout(description.to_owned()));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -291,7 +295,7 @@ impl Stage {
     }
 
     /// Lets packets be sent for this time. The agent must stay alive, if it runs.
-    pub(super) fn watch(&mut self, time: Duration) -> Done {
+    pub(super) fn watch(&mut self, time: Duration) -> StageResult {
         std::thread::sleep(time);
         if self.agent.is_some() { self.check() } else { Ok(()) }
     }
@@ -299,17 +303,17 @@ impl Stage {
     /// Announces that denied packets may arrive from now on for this time, because the fault opens
     /// the kernel.
     pub(super) fn may_be_open(&self, bound: Duration) {
-        self.prober.excuse(Wrong::Allowed, bound, |_| true);
+        self.prober.announce_effect(Violation::Allowed, bound, |_| true);
     }
 
     /// Announces that allowed packets may be lost from now on for this time.
     pub(super) fn may_be_cut(&self, bound: Duration) {
-        self.prober.excuse(Wrong::Denied, bound, |_| true);
+        self.prober.announce_effect(Violation::Denied, bound, |_| true);
     }
 
     /// Announces that packets of one pair may be lost from now on for this time.
     pub(super) fn may_be_cut_between(&self, from: &str, to: &str, bound: Duration) {
-        self.prober.excuse(Wrong::Denied, bound, between(from, to));
+        self.prober.announce_effect(Violation::Denied, bound, between(from, to));
     }
 
     /// Expects denial for this pair from now on, since it never was allowed.
@@ -318,9 +322,9 @@ impl Stage {
     }
 
     /// Removes all expectations for packets to these pods.
-    pub(super) fn forget(&self, pods: &[&str]) {
-        let gone: Vec<Place> = pods.iter().map(|pod| place(pod)).collect();
-        self.prober.expect(Expect::Either, |channel| gone.contains(&channel.to));
+    pub(super) fn clear_expectations(&self, pods: &[&str]) {
+        let removed: Vec<Place> = pods.iter().map(|pod| place(pod)).collect();
+        self.prober.expect(Expect::Either, |channel| removed.contains(&channel.to));
     }
 
     /// Reports whether a wrapper has recorded a refusal.
@@ -329,20 +333,20 @@ impl Stage {
     }
 
     /// Passes a line to `ip` inside a pod.
-    pub(super) fn pod_ip(&self, pod: &str, line: &str) -> Done {
+    pub(super) fn pod_ip(&self, pod: &str, line: &str) -> StageResult {
         let namespace = self.lab.namespace(&place(pod));
-        namespace.map_or_else(|| Err(Trouble::Unexpected(format!("no pod {pod}"))), |pod| Ok(pod.ip([line])?))
+        namespace.map_or_else(|| Err(StageError::Unexpected(format!("no pod {pod}"))), |pod| Ok(pod.ip([line])?))
     }
 
     /// Records that the fault itself has written a file with the contents of [`Stage::world`].
-    pub(super) fn written_by_hand(&mut self, name: &str) {
+    pub(super) fn record_written_file(&mut self, name: &str) {
         if let Some(text) = self.world.files().remove(name) {
             self.written.insert(name.to_owned(), text);
         }
     }
 
     /// Runs a shell line on the node, with the real programs.
-    pub(super) fn shell(&self, line: &str) -> Result<String, Trouble> {
+    pub(super) fn shell(&self, line: &str) -> Result<String, StageError> {
         let lock = self.folder.join("xtables.lock");
         Ok(self.lab.node().shell(&format!("export XTABLES_LOCKFILE={}; {line}", lock.display()))?)
     }
@@ -354,7 +358,7 @@ impl Stage {
     }
 
     /// Runs `iptables` with these arguments on the node, for every family of the pods.
-    pub(super) fn iptables(&self, args: &str) -> Done {
+    pub(super) fn iptables(&self, args: &str) -> StageResult {
         let programs: &[&str] = match self.families {
             Families::V4 => &["iptables"],
             Families::V6 => &["ip6tables"],
@@ -366,22 +370,22 @@ impl Stage {
     }
 
     /// Updates the directory to [`Stage::world`], replacing files by rename as an editor does.
-    fn write_files(&mut self) -> Done {
-        let wanted = self.world.files();
-        for (name, text) in &wanted {
+    fn write_files(&mut self) -> StageResult {
+        let desired = self.world.files();
+        for (name, text) in &desired {
             if self.written.get(name) != Some(text) {
                 let new = self.folder.join("new");
                 fs::write(&new, text)?;
                 fs::rename(new, self.manifests().join(name))?;
             }
         }
-        for name in self.written.keys().filter(|name| !wanted.contains_key(*name)) {
+        for name in self.written.keys().filter(|name| !desired.contains_key(*name)) {
             match fs::remove_file(self.manifests().join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
                 _ => {}
             }
         }
-        self.written = wanted;
+        self.written = desired;
         Ok(())
     }
 }

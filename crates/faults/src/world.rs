@@ -130,7 +130,7 @@ impl World {
                 world.add_pod(name, number);
             }
         }
-        world.befriend("friend", true);
+        world.set_friend("friend", true);
         world
     }
 
@@ -157,7 +157,7 @@ impl World {
     }
 
     /// Labels a pod so that `web` allows it, or does not.
-    pub(super) fn befriend(&mut self, name: &str, friend: bool) {
+    pub(super) fn set_friend(&mut self, name: &str, friend: bool) {
         if let Some(pod) = self.pods.get_mut(name) {
             pod.labels = if friend { ", friend: 'yes'".to_owned() } else { String::new() };
         }
@@ -174,8 +174,9 @@ impl World {
         let nodes = self.nodes.iter().map(|(name, node)| overlay::node(name, node.addresses, node.tunnels));
         let pools = ["10.66.0.0/16", "fd00:66::/32"].into_iter().zip(["pool4", "pool6"]);
         let pools = pools.map(|(cidr, name)| overlay::pool(name, cidr, self.encapsulation));
-        let known = self.pods.values().filter(|pod| self.nodes.contains_key(&pod.node));
-        let addresses = known.flat_map(|pod| pod.addresses.iter().map(|address| (*address, pod.node.clone())));
+        let of_existing_nodes = self.pods.values().filter(|pod| self.nodes.contains_key(&pod.node));
+        let addresses =
+            of_existing_nodes.flat_map(|pod| pod.addresses.iter().map(|address| (*address, pod.node.clone())));
         let objects = nodes.chain(pools).chain(overlay::blocks_of(addresses));
         objects.map(|object| format!("---\n{object}\n")).collect()
     }

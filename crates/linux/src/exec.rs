@@ -111,22 +111,22 @@ pub enum ExecError {
 
 /// Limits of time and output besides a program's own time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct RunLimits {
     /// Time that a program may go on when this process is to end; 1 s by default.
     pub stopping: Duration,
     /// Time between the request to end and the kill; 1 s by default.
-    pub asked: Duration,
+    pub terminating: Duration,
     /// Time for which the output of an ended program may stay open; 1 s by default.
     pub ended: Duration,
     /// Maximum size of standard output in bytes, 512 MiB by default. More is an error.
     pub output: usize,
 }
 
-impl Default for Patience {
+impl Default for RunLimits {
     fn default() -> Self {
         Self {
             stopping: Duration::from_secs(1),
-            asked: Duration::from_secs(1),
+            terminating: Duration::from_secs(1),
             ended: Duration::from_secs(1),
             output: 512 << 20,
         }
@@ -137,13 +137,13 @@ impl Default for Patience {
 #[derive(Clone, Default)]
 pub struct Runner {
     stop: Stop,
-    patience: Patience,
+    limits: RunLimits,
     progress: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl fmt::Debug for Runner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runner").field("stop", &self.stop).field("patience", &self.patience).finish_non_exhaustive()
+        f.debug_struct("Runner").field("stop", &self.stop).field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 
@@ -156,8 +156,8 @@ impl Runner {
 
     /// Uses other limits than the default.
     #[must_use]
-    pub fn with_patience(self, patience: Patience) -> Self {
-        Self { patience, ..self }
+    pub fn with_limits(self, limits: RunLimits) -> Self {
+        Self { limits, ..self }
     }
 
     /// Calls this whenever a program has ended.
@@ -197,7 +197,7 @@ impl Runner {
             if self.stop.is_set() {
                 break;
             }
-            match Running::start(job, self.patience) {
+            match Running::start(job, self.limits) {
                 Ok(program) => running.push((result, program)),
                 Err(error) => *result = Some(Err(error)),
             }

@@ -6,13 +6,14 @@
 
 pub mod announcements;
 pub mod bpf;
+mod error_context;
 pub mod exec;
 pub mod kernel;
 pub mod leftovers;
 pub mod link_address;
 pub mod monitor;
+pub mod namespace_lock;
 pub mod netlink;
-mod placed;
 pub mod proc_net;
 mod pulse;
 pub mod stop;

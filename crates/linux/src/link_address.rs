@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_tells_interface_and_direction() {
+    fn an_address_holds_interface_and_direction() {
         let mut sockaddr = [0; 18];
         assert_eq!(Origin::parse(&sockaddr), None);
         sockaddr[4..8].copy_from_slice(&7_u32.to_ne_bytes());

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_an_error_that_names_the_line() {
+    fn an_invalid_line_is_an_error_that_names_it() {
         for torn in [V4.replace("010200C0:0016 0764", "010200C0:0016"), V4.replace(" 01 ", " "), V4.replace("D431", "")]
         {
             assert_eq!(established(&torn, &[22]).unwrap_err(), Malformed { line: 3 }, "{torn}");

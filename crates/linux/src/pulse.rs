@@ -20,7 +20,7 @@ pub struct Pulse(Option<Arc<dyn Fn(Life) + Send + Sync>>);
 
 impl fmt::Debug for Pulse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pulse").field("is_heard", &self.0.is_some()).finish()
+        f.debug_struct("Pulse").field("has_listener", &self.0.is_some()).finish()
     }
 }
 

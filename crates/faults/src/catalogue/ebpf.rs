@@ -11,7 +11,7 @@ use super::programs::{admit, write_admit};
 use super::restarts::moments;
 use crate::{
     Fault,
-    stage::{Done, Stage},
+    stage::{Stage, StageResult},
     world::BASE,
 };
 
@@ -69,16 +69,16 @@ pub(super) const FAULTS: &[Fault] = &[
 ];
 
 /// Creates a fault for the eBPF back ends only.
-const fn of_programs(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Fault {
+const fn of_programs(name: &'static str, about: &'static str, run: fn(&mut Stage) -> StageResult) -> Fault {
     Fault::new(name, about, run).only(&[]).ebpf()
 }
 
-fn by_programs(stage: &mut Stage) -> Done {
+fn by_programs(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.has_all_links()
 }
 
-fn killed(stage: &mut Stage) -> Done {
+fn killed(stage: &mut Stage) -> StageResult {
     by_programs(stage)?;
     let mut admitted = false;
     for (round, moment) in (0..20).zip(moments()) {
@@ -86,7 +86,7 @@ fn killed(stage: &mut Stage) -> Done {
         if round % 2 == 0 {
             write_admit(stage, admitted)?;
         } else {
-            stage.write(|world| world.befriend("stranger", admitted), &[("stranger", "web", true)])?;
+            stage.write(|world| world.set_friend("stranger", admitted), &[("stranger", "web", true)])?;
         }
         // The last edit may be in force or not until the end.
         stage.watch(moment)?;
@@ -95,13 +95,13 @@ fn killed(stage: &mut Stage) -> Done {
         stage.spawn()?;
         stage.watch(moment * 4)?;
     }
-    stage.write(|world| world.befriend("stranger", false), &[("stranger", "web", false)])?;
+    stage.write(|world| world.set_friend("stranger", false), &[("stranger", "web", false)])?;
     write_admit(stage, false)?;
     stage.until_ready()?;
     stage.confirm(&[("stranger", "web", false)])
 }
 
-fn killed_at_start(stage: &mut Stage) -> Done {
+fn killed_at_start(stage: &mut Stage) -> StageResult {
     for moment in moments().take(15) {
         stage.spawn()?;
         std::thread::sleep(moment * 6);
@@ -110,7 +110,7 @@ fn killed_at_start(stage: &mut Stage) -> Done {
     by_programs(stage)
 }
 
-fn restart(stage: &mut Stage) -> Done {
+fn restart(stage: &mut Stage) -> StageResult {
     by_programs(stage)?;
     for _ in 0..3 {
         stage.stop()?;
@@ -124,7 +124,7 @@ fn restart(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-fn switch(stage: &mut Stage) -> Done {
+fn switch(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for _ in 0..3 {
         stage.write(|world| world.felix = Some("bpfEnabled: true".to_owned()), &[])?;
@@ -146,7 +146,7 @@ fn switch(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-fn detached(stage: &mut Stage) -> Done {
+fn detached(stage: &mut Stage) -> StageResult {
     by_programs(stage)?;
     // Links are checked every second here.
     stage.may_be_open(Duration::from_secs(4));

@@ -6,7 +6,7 @@ use super::programs::{admit, both, fail_times, fault_both};
 use crate::{
     Fault,
     prober::Kind,
-    stage::{Done, Stage, Trouble, ensure, place},
+    stage::{Stage, StageError, StageResult, ensure, place},
     world::{BASE, Pair},
 };
 use tortie_lab::pods::interface_name;
@@ -78,7 +78,7 @@ pub(super) fn late(stage: &mut Stage) -> (crate::world::World, Vec<tortie_lab::p
     (world, pods)
 }
 
-pub(super) fn expect_late(stage: &mut Stage) -> Done {
+pub(super) fn expect_late(stage: &mut Stage) -> StageResult {
     for (from, to, _) in LATE {
         stage.probe(from, to)?;
     }
@@ -86,22 +86,22 @@ pub(super) fn expect_late(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-fn interface_first(stage: &mut Stage) -> Done {
+fn interface_first(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     let (world, pods) = late(stage);
-    let known = std::mem::replace(&mut stage.world, world.clone());
+    let original = std::mem::replace(&mut stage.world, world.clone());
     stage.lab.set_pods(&pods)?;
     expect_late(stage)?;
-    stage.world = known;
+    stage.world = original;
     stage.watch(Duration::from_secs(1))?;
-    stage.write(|known| *known = world, &[])?;
+    stage.write(|current| *current = world, &[])?;
     stage.confirm(&LATE)
 }
 
-fn endpoint_first(stage: &mut Stage) -> Done {
+fn endpoint_first(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     let (world, pods) = late(stage);
-    stage.write(|known| *known = world, &[])?;
+    stage.write(|current| *current = world, &[])?;
     let chain = interface_name(&place("late")).map(|name| format!("cali-tw-{name} ")).unwrap_or_default();
     stage.until("the pod has a chain", |stage| {
         Ok(stage.tables(stage.backend)?.iter().any(|line| line.contains(&chain)))
@@ -111,11 +111,11 @@ fn endpoint_first(stage: &mut Stage) -> Done {
     stage.confirm(&LATE)
 }
 
-pub(super) fn interface(pod: &str) -> Result<String, Trouble> {
-    interface_name(&place(pod)).ok_or_else(|| Trouble::Unexpected(format!("{pod} has no interface")))
+pub(super) fn interface(pod: &str) -> Result<String, StageError> {
+    interface_name(&place(pod)).ok_or_else(|| StageError::Unexpected(format!("{pod} has no interface")))
 }
 
-fn flaps(stage: &mut Stage) -> Done {
+fn flaps(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     let name = interface("web")?;
     // The kernel deletes the routes of an interface that goes down, and the gateway's IPv6 address.
@@ -135,7 +135,7 @@ fn flaps(stage: &mut Stage) -> Done {
     stage.confirm(&BASE)
 }
 
-fn recreated(stage: &mut Stage) -> Done {
+fn recreated(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for pair in [("friend", "web"), ("web", "db")] {
         stage.may_be_cut_between(pair.0, pair.1, Duration::from_secs(40));
@@ -149,7 +149,7 @@ fn recreated(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-fn host_endpoint(stage: &mut Stage) -> Done {
+fn host_endpoint(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.probe("outside", "node")?;
     stage.confirm(&[("outside", "node", true)])?;
@@ -167,7 +167,7 @@ fn host_endpoint(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-fn read_only_sysctls(stage: &mut Stage) -> Done {
+fn read_only_sysctls(stage: &mut Stage) -> StageResult {
     // In a private mount namespace.
     stage.prelude = format!(
         "PATH=$PATH exec unshare --mount sh -c 'mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys; \
@@ -188,7 +188,7 @@ fn read_only_sysctls(stage: &mut Stage) -> Done {
 
 /// The address of `open`, which is reachable for all, moves to `heir`, which is reachable for
 /// `friend` only.
-fn address_moves(stage: &mut Stage, conntrack_fails: bool) -> Done {
+fn address_moves(stage: &mut Stage, conntrack_fails: bool) -> StageResult {
     stage.begin()?;
     add_heir(stage)?;
     if conntrack_fails {
@@ -197,13 +197,13 @@ fn address_moves(stage: &mut Stage, conntrack_fails: bool) -> Done {
     inherit(stage)?;
     if conntrack_fails {
         stage.watch(Duration::from_secs(2))?;
-        stage.helpers.mend_all()?;
+        stage.helpers.repair_all()?;
     }
     stage.confirm(&[("stranger", "open", false), ("outside", "open", false), ("friend", "open", true)])?;
     stage.watch(Duration::from_secs(1))
 }
 
-fn conntrack_hangs(stage: &mut Stage) -> Done {
+fn conntrack_hangs(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     add_heir(stage)?;
     stage.helpers.fault("conntrack", "echo $$ >>\"$notes/hanging\"; exec sleep 600")?;
@@ -212,13 +212,13 @@ fn conntrack_hangs(stage: &mut Stage) -> Done {
     stage.watch(Duration::from_secs(1))?;
     ensure(stage.is_live(), || "the agent does not say that it is alive".to_owned())?;
     stage.stop_within(Duration::from_secs(10))?;
-    stage.helpers.mend_all()?;
+    stage.helpers.repair_all()?;
     stage.start()?;
     stage.confirm(&[("stranger", "open", false), ("outside", "open", false), ("friend", "open", true)])
 }
 
 /// Adds `heir`, and opens a connection to `open`.
-fn add_heir(stage: &mut Stage) -> Done {
+fn add_heir(stage: &mut Stage) -> StageResult {
     stage.write(
         |world| {
             world.add_pod("heir", 41);
@@ -241,8 +241,8 @@ fn add_heir(stage: &mut Stage) -> Done {
 }
 
 /// Moves the addresses of `open` to `heir`.
-fn inherit(stage: &mut Stage) -> Done {
-    stage.forget(&["heir"]);
+fn inherit(stage: &mut Stage) -> StageResult {
+    stage.clear_expectations(&["heir"]);
     stage.may_be_cut_between("friend", "open", Duration::from_secs(60));
     stage.announce(&[("stranger", "open", false), ("outside", "open", false)]);
     let addresses = stage.world.pods["open"].addresses.clone();
@@ -262,7 +262,7 @@ fn inherit(stage: &mut Stage) -> Done {
     )
 }
 
-fn foreign_route(stage: &mut Stage) -> Done {
+fn foreign_route(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     let name = interface("web")?;
     stage
@@ -278,7 +278,7 @@ fn foreign_route(stage: &mut Stage) -> Done {
     admit(stage, true)
 }
 
-fn route_deleted(stage: &mut Stage) -> Done {
+fn route_deleted(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.may_be_cut_between("friend", "web", Duration::from_secs(10));
     // Packets from an interface without a route back count as spoofed.
@@ -289,7 +289,7 @@ fn route_deleted(stage: &mut Stage) -> Done {
     stage.confirm_within(Duration::from_secs(10), &BASE)
 }
 
-fn selector(stage: &mut Stage) -> Done {
+fn selector(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for _ in 0..2 {
         stage.change(
@@ -306,7 +306,7 @@ fn selector(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-fn forwarding_off(stage: &mut Stage) -> Done {
+fn forwarding_off(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for setting in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
         stage.may_be_cut(Duration::from_secs(20));
@@ -317,7 +317,7 @@ fn forwarding_off(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-fn closed_first_start(stage: &mut Stage, action: &str) -> Done {
+fn closed_first_start(stage: &mut Stage, action: &str) -> StageResult {
     fault_both(stage, action, &fail_times(1_000_000))?;
     stage.spawn()?;
     stage.until("the programs have failed", |stage| {
@@ -326,12 +326,12 @@ fn closed_first_start(stage: &mut Stage, action: &str) -> Done {
     stage.watch(Duration::from_secs(4))?;
     let routes = stage.routes()?;
     ensure(routes.is_empty(), || format!("routes to pods without policy: {routes:?}"))?;
-    stage.helpers.mend_all()?;
+    stage.helpers.repair_all()?;
     stage.until_ready()?;
     stage.confirm(&BASE)
 }
 
-fn few_descriptors(stage: &mut Stage) -> Done {
+fn few_descriptors(stage: &mut Stage) -> StageResult {
     stage.prelude = "ulimit -n 16".to_owned();
     stage.spawn()?;
     std::thread::sleep(Duration::from_secs(4));
@@ -344,16 +344,16 @@ fn few_descriptors(stage: &mut Stage) -> Done {
 }
 
 /// Returns the chain of the policy of `web`.
-fn web_chain(stage: &Stage) -> Result<String, Trouble> {
+fn web_chain(stage: &Stage) -> Result<String, StageError> {
     let tables = stage.tables(stage.backend)?;
     let chain = format!("-A cali-tw-{} ", interface("web")?);
     let leading = tables.iter().filter(|line| line.contains(&chain)).find_map(|line| {
         line.split(' ').find(|word| word.starts_with("cali-pi-") || word.starts_with("cali-gi-")).map(str::to_owned)
     });
-    leading.ok_or_else(|| Trouble::Unexpected("web has no policy chain".to_owned()))
+    leading.ok_or_else(|| StageError::Unexpected("web has no policy chain".to_owned()))
 }
 
-fn refused_chain(stage: &mut Stage) -> Done {
+fn refused_chain(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     let chain = web_chain(stage)?;
     fault_both(
@@ -371,12 +371,12 @@ fn refused_chain(stage: &mut Stage) -> Done {
     super::programs::write_admit(stage, true)?;
     stage.until("the chain is refused", |stage| Ok(stage.refused()))?;
     stage.watch(Duration::from_secs(3))?;
-    stage.helpers.mend_all()?;
+    stage.helpers.repair_all()?;
     stage.confirm(&[("friend", "web", true), ("stranger", "web", true)])?;
     admit(stage, false)
 }
 
-fn refused_set(stage: &mut Stage) -> Done {
+fn refused_set(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.helpers.fault(
         "ipset",
@@ -391,7 +391,7 @@ fn refused_set(stage: &mut Stage) -> Done {
     stage.write(|world| drop(world.files.insert("extra.yaml".to_owned(), extra)), &[("stranger", "web", true)])?;
     stage.until("the set is refused", |stage| Ok(stage.refused()))?;
     stage.watch(Duration::from_secs(3))?;
-    stage.helpers.mend_all()?;
+    stage.helpers.repair_all()?;
     stage.confirm(&[("stranger", "web", true)])?;
     stage.change(|world| world.files.clear(), &[("stranger", "web", false)])
 }

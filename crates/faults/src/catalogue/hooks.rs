@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     Fault,
-    stage::{Done, Stage, Trouble, ensure},
+    stage::{Stage, StageError, StageResult, ensure},
     world::BASE,
 };
 
@@ -38,9 +38,9 @@ enum Mode {
 }
 
 /// Comments of foreign rules, which have no effect.
-const HIS: [&str; 4] = ["his-1", "his-2", "his-3", "his-4"];
+const FOREIGN: [&str; 4] = ["his-1", "his-2", "his-3", "his-4"];
 
-fn begin(stage: &mut Stage, mode: Mode) -> Result<Vec<Forward>, Trouble> {
+fn begin(stage: &mut Stage, mode: Mode) -> Result<Vec<Forward>, StageError> {
     if let Mode::Append = mode {
         stage.environment.insert("FELIX_CHAININSERTMODE".to_owned(), "Append".to_owned());
     }
@@ -54,11 +54,12 @@ fn begin(stage: &mut Stage, mode: Mode) -> Result<Vec<Forward>, Trouble> {
     Ok(forwards)
 }
 
-fn between_ours(stage: &mut Stage, mode: Mode) -> Done {
+fn between_ours(stage: &mut Stage, mode: Mode) -> StageResult {
     for forward in begin(stage, mode)? {
         let ours = forward.ours();
-        let rules: Vec<String> = ours.iter().zip(HIS.map(his)).flat_map(|(our, his)| [our.clone(), his]).collect();
-        let rules = [&rules[..], &[his(HIS[3])]].concat();
+        let rules: Vec<String> =
+            ours.iter().zip(FOREIGN.map(foreign_rule)).flat_map(|(our, foreign)| [our.clone(), foreign]).collect();
+        let rules = [&rules[..], &[foreign_rule(FOREIGN[3])]].concat();
         // This neither allows nor denies packets wrongly.
         forward.write(stage, &rules)?;
         await_order(stage, &forward, mode)?;
@@ -66,11 +67,11 @@ fn between_ours(stage: &mut Stage, mode: Mode) -> Done {
     stage.watch(Duration::from_millis(1500))
 }
 
-fn reordered(stage: &mut Stage, mode: Mode) -> Done {
+fn reordered(stage: &mut Stage, mode: Mode) -> StageResult {
     for forward in begin(stage, mode)? {
         let ours = forward.ours();
         let [jump, accept, mark] = [&ours[0], &ours[1], &ours[2]].map(Clone::clone);
-        let [one, two, three, four] = HIS.map(his);
+        let [one, two, three, four] = FOREIGN.map(foreign_rule);
         // The chain that the first rule jumps to still drops denied packets.
         forward.write(
             stage,
@@ -87,26 +88,26 @@ fn reordered(stage: &mut Stage, mode: Mode) -> Done {
 }
 
 /// Returns a foreign rule.
-fn his(name: &str) -> String {
+fn foreign_rule(name: &str) -> String {
     format!("-A FORWARD -m comment --comment {name}")
 }
 
 /// Waits until the agent's rules are in place; foreign rules must exist in their order.
-fn await_order(stage: &mut Stage, before: &Forward, mode: Mode) -> Done {
-    let [one, two, three, four] = HIS.map(his);
+fn await_order(stage: &mut Stage, before: &Forward, mode: Mode) -> StageResult {
+    let [one, two, three, four] = FOREIGN.map(foreign_rule);
     let ours = before.ours();
-    let wanted = match mode {
+    let expected = match mode {
         Mode::Insert => [&ours[..1], &[one, two, three, four], &ours[1..]].concat(),
         Mode::Append => [&[one, two, three, four], &ours[..]].concat(),
     };
     let mut found = Vec::new();
     let waited = stage.until_within(NEXT_CHECK, "our rules are in order", |stage| {
         found = Forward::read(stage, before.program)?.rules;
-        Ok(found == wanted)
+        Ok(found == expected)
     });
-    waited.map_err(|trouble| match trouble {
-        Trouble::Late(what) => {
-            Trouble::Late(format!("{what}: FORWARD of {} is\n  {}", before.program, found.join("\n  ")))
+    waited.map_err(|error| match error {
+        StageError::Timeout(description) => {
+            StageError::Timeout(format!("{description}: FORWARD of {} is\n  {}", before.program, found.join("\n  ")))
         }
         other => other,
     })
@@ -119,7 +120,7 @@ struct Forward {
 }
 
 impl Forward {
-    fn read(stage: &Stage, program: &'static str) -> Result<Self, Trouble> {
+    fn read(stage: &Stage, program: &'static str) -> Result<Self, StageError> {
         let rules = stage.shell(&format!("{program}-{} -w -S FORWARD", stage.backend))?;
         let rules = rules.lines().filter(|line| line.starts_with("-A")).map(str::to_owned).collect();
         Ok(Self { program, rules })
@@ -130,7 +131,7 @@ impl Forward {
     }
 
     /// Replaces the rules in one transaction.
-    fn write(&self, stage: &Stage, rules: &[String]) -> Done {
+    fn write(&self, stage: &Stage, rules: &[String]) -> StageResult {
         let file = stage.folder().join("forward");
         std::fs::write(&file, format!("*filter\n-F FORWARD\n{}\nCOMMIT\n", rules.join("\n")))?;
         let restore = format!("{}-{}-restore", self.program, stage.backend);

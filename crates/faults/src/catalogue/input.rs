@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use super::programs::{admit, write_admit};
 use crate::{
     Fault,
-    stage::{Done, Stage, ensure},
+    stage::{Stage, StageResult, ensure},
     world::BASE,
 };
 
@@ -62,7 +62,7 @@ pub(super) const FAULTS: &[Fault] = &[
     .ebpf(),
 ];
 
-fn directory_gone(stage: &mut Stage) -> Done {
+fn directory_gone(stage: &mut Stage) -> StageResult {
     stage.arguments = ["--rescan-interval", "1"].map(str::to_owned).to_vec();
     stage.begin()?;
     let away = stage.folder().join("away");
@@ -73,12 +73,12 @@ fn directory_gone(stage: &mut Stage) -> Done {
     stage.world.web_admits = vec!["stranger".to_owned()];
     fs::write(away.join("web.yaml"), stage.world.web_policy_text())?;
     fs::rename(&away, stage.manifests())?;
-    stage.written_by_hand("web.yaml");
+    stage.record_written_file("web.yaml");
     stage.confirm(&[("stranger", "web", true)])?;
     admit(stage, false)
 }
 
-fn returns_with_less(stage: &mut Stage) -> Done {
+fn returns_with_less(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.signal(Signal::STOP)?;
     stage.write(|world| world.web_policy = false, &crate::world::WEB_OPEN)?;
@@ -88,7 +88,7 @@ fn returns_with_less(stage: &mut Stage) -> Done {
     stage.change(|world| world.web_policy = true, &crate::world::WEB_CLOSED)
 }
 
-fn ready_flag(stage: &mut Stage) -> Done {
+fn ready_flag(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     admit(stage, true)?;
     stage.write(|world| world.ready = Some(false), &[])?;
@@ -106,7 +106,7 @@ fn ready_flag(stage: &mut Stage) -> Done {
     admit(stage, false)
 }
 
-fn not_ready_at_start(stage: &mut Stage) -> Done {
+fn not_ready_at_start(stage: &mut Stage) -> StageResult {
     stage.write(|world| world.ready = Some(false), &[])?;
     stage.spawn()?;
     stage.watch(Duration::from_secs(2))?;
@@ -122,7 +122,7 @@ fn not_ready_at_start(stage: &mut Stage) -> Done {
 
 /// Writes the policy file of `web` repeatedly, as editors and shells do, with changing contents of
 /// the same meaning.
-fn torn(stage: &mut Stage, in_one_file: bool, write: fn(&std::path::Path, &str) -> std::io::Result<()>) -> Done {
+fn torn(stage: &mut Stage, in_one_file: bool, write: fn(&std::path::Path, &str) -> std::io::Result<()>) -> StageResult {
     stage.write(|world| world.in_one_file = in_one_file, &[])?;
     stage.begin()?;
     let name = if in_one_file { "all.yaml" } else { "web.yaml" };
@@ -132,7 +132,7 @@ fn torn(stage: &mut Stage, in_one_file: bool, write: fn(&std::path::Path, &str) 
         write(&path, &stage.world.files()[name])?;
         stage.watch(Duration::from_millis(700))?;
     }
-    stage.written_by_hand(name);
+    stage.record_written_file(name);
     // An edit with another meaning is enforced as well.
     for admitted in [true, false] {
         stage.announce(&[("stranger", "web", admitted)]);
@@ -140,7 +140,7 @@ fn torn(stage: &mut Stage, in_one_file: bool, write: fn(&std::path::Path, &str) 
         write(&path, &stage.world.files()[name])?;
         stage.confirm(&[("stranger", "web", admitted)])?;
     }
-    stage.written_by_hand(name);
+    stage.record_written_file(name);
     Ok(())
 }
 
@@ -170,7 +170,7 @@ fn pieces(path: &std::path::Path, text: &str) -> std::io::Result<()> {
 const NONSENSE: &str =
     "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: web, namespace: shop\nspec: [\n";
 
-fn unreadable_start(stage: &mut Stage) -> Done {
+fn unreadable_start(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.stop()?;
     fs::write(stage.manifests().join("web.yaml"), NONSENSE)?;
@@ -188,7 +188,7 @@ fn unreadable_start(stage: &mut Stage) -> Done {
 }
 
 /// Sets the kernel to its state after a reboot. Allowed traffic may be denied from now on.
-fn reboot(stage: &mut Stage) -> Done {
+fn reboot(stage: &mut Stage) -> StageResult {
     stage.stop()?;
     stage.may_be_cut(Duration::from_secs(60));
     // Routes first: after a boot, no route leads to a pod.
@@ -198,7 +198,7 @@ fn reboot(stage: &mut Stage) -> Done {
     stage.clean_up()
 }
 
-fn unreadable_reboot(stage: &mut Stage) -> Done {
+fn unreadable_reboot(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     reboot(stage)?;
     // Also removes the state that the agent keeps for its next start.
@@ -214,7 +214,7 @@ fn unreadable_reboot(stage: &mut Stage) -> Done {
     stage.confirm(&BASE)
 }
 
-fn unreadable_with_state(stage: &mut Stage) -> Done {
+fn unreadable_with_state(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     reboot(stage)?;
     fs::write(stage.manifests().join("web.yaml"), NONSENSE)?;
@@ -225,7 +225,7 @@ fn unreadable_with_state(stage: &mut Stage) -> Done {
     admit(stage, true)
 }
 
-fn full_disk(stage: &mut Stage) -> Done {
+fn full_disk(stage: &mut Stage) -> StageResult {
     let state = stage.state_dir();
     fs::create_dir_all(&state)?;
     // In a private mount namespace, so that no mount remains.
@@ -243,7 +243,7 @@ fn full_disk(stage: &mut Stage) -> Done {
     admit(stage, true)
 }
 
-fn unknown_node(stage: &mut Stage) -> Done {
+fn unknown_node(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.stop()?;
     let name = std::mem::replace(&mut stage.node_name, "nobody".to_owned());

@@ -10,7 +10,7 @@ use super::programs::admit;
 use super::restarts::{killed, killed_at_start};
 use crate::{
     Fault,
-    stage::{Done, Stage, ensure},
+    stage::{Stage, StageResult, ensure},
     world::BASE,
 };
 
@@ -70,18 +70,18 @@ const EVERYTHING_IN_SETS: &str = r#"case $family in ip) nets='0.0.0.0/1, 128.0.0
         /flags interval/ && ours && set ~ /^cali[46]0s/ {print "flush set", t, set; print "add element", t, set, "{", n, "}"}' | nft -f -"#;
 
 /// Redirects the interfaces of all workloads to an accepting chain.
-const EVERYTHING_LED_ASTRAY: &str = r#"{ echo "add chain $family calico his"; echo "add rule $family calico his accept"
+const DISPATCH_TO_ACCEPTING_CHAIN: &str = r#"{ echo "add chain $family calico his"; echo "add rule $family calico his accept"
     map="$family calico filter-cali-to-wl-dispatch"
     for pod in $(nft list map $map | grep -o '"cali[^"]*" :' | tr -d '" :'); do
         echo "delete element $map { $pod }"; echo "add element $map { $pod : goto his }"
     done; } | nft -f -"#;
 
 /// Flushes the address maps; no effect in Felix's layout.
-const NO_ADDRESS_LEADS_ANYWHERE: &str = "for map in $(nft list maps $family | grep -o 'filter-cali-pm-[^ ]*'); do
+const ADDRESS_MAPS_FLUSHED: &str = "for map in $(nft list maps $family | grep -o 'filter-cali-pm-[^ ]*'); do
         nft flush map $family calico $map; done";
 
 /// Makes all target chains of address and port maps accept; no effect in Felix's layout.
-const EVERY_ADDRESS_LED_ASTRAY: &str = r#"nft list table $family calico |
+const ADDRESS_CHAINS_ACCEPT: &str = r#"nft list table $family calico |
     awk -v t="$family calico" '/^\tchain filter-cali-p[ad]-/{print "flush chain", t, $2; print "add rule", t, $2, "accept"}' | nft -f -"#;
 
 /// Moves a base chain to a later priority.
@@ -94,11 +94,11 @@ const AT_ANOTHER_PRIORITY: &str = r#"{ echo "flush chain $family calico filter-F
 const SOON: Duration = Duration::from_secs(6);
 
 /// Creates a fault for the nftables back ends only.
-const fn of_nftables(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Fault {
+const fn of_nftables(name: &'static str, about: &'static str, run: fn(&mut Stage) -> StageResult) -> Fault {
     Fault::new(name, about, run).only(&[]).nftables()
 }
 
-fn restart(stage: &mut Stage) -> Done {
+fn restart(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for _ in 0..3 {
         stage.stop()?;
@@ -116,7 +116,7 @@ fn restart(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-fn switch(stage: &mut Stage) -> Done {
+fn switch(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for _ in 0..3 {
         stage.write(|world| world.felix = Some("nftablesMode: Enabled".to_owned()), &[])?;
@@ -138,7 +138,7 @@ fn switch(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-fn meddled(stage: &mut Stage) -> Done {
+fn meddled(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for change in [
         "nft delete table $family calico",
@@ -149,13 +149,13 @@ fn meddled(stage: &mut Stage) -> Done {
         "nft flush map $family calico filter-cali-to-wl-dispatch",
         "for set in $(nft list sets $family | grep -o 'cali[46]0s[^ ]*'); do nft flush set $family calico $set; done",
         EVERYTHING_IN_SETS,
-        EVERYTHING_LED_ASTRAY,
+        DISPATCH_TO_ACCEPTING_CHAIN,
         "nft add chain $family calico filter-FORWARD '{ policy drop; }'",
         AT_ANOTHER_PRIORITY,
         "nft flush table $family calico",
         "nft add table $family calico '{ flags dormant; }'",
-        NO_ADDRESS_LEADS_ANYWHERE,
-        EVERY_ADDRESS_LED_ASTRAY,
+        ADDRESS_MAPS_FLUSHED,
+        ADDRESS_CHAINS_ACCEPT,
     ] {
         let good = stage.nftables()?;
         stage.may_be_open(SOON);
@@ -168,7 +168,7 @@ fn meddled(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-fn insists(stage: &mut Stage) -> Done {
+fn insists(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.may_be_open(Duration::from_secs(12));
     for _ in 0..50 {
@@ -182,7 +182,7 @@ fn insists(stage: &mut Stage) -> Done {
     admit(stage, true)
 }
 
-fn others(stage: &mut Stage) -> Done {
+fn others(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.shell(
         "nft add table inet others; nft add chain inet others forward '{ type filter hook forward priority -5; }'",

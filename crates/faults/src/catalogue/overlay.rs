@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::{
     Backend, Fault,
-    stage::{Done, PATIENCE, Stage, ensure},
+    stage::{PATIENCE, Stage, StageError, StageResult, ensure},
     world::BASE,
 };
 use tortie_lab::{
@@ -26,7 +26,7 @@ pub(super) const FAULTS: &[Fault] = &[
     ),
     fault("V4-two-writers", "another process replaces and deletes routes, neighbours and FDB entries", two_writers)
         .ebpf(),
-    fault("V4-two-agents", "a second agent on the same node", two_agents),
+    fault("V4-two-agents", "a second agent on the same node, which is refused", two_agents),
     fault("V5-node-readdressed", "another node changes its addresses, and back", node_readdressed).ebpf(),
     fault("V5-readdressed-itself", "the node changes its addresses, and back", readdressed_itself),
     fault("V6-tunnel-address-reused", "two nodes claim one tunnel address; two nodes exchange theirs", address_reused),
@@ -38,17 +38,17 @@ pub(super) const FAULTS: &[Fault] = &[
     ),
 ];
 
-const fn fault(name: &'static str, about: &'static str, run: fn(&mut Stage) -> Done) -> Fault {
+const fn fault(name: &'static str, about: &'static str, run: fn(&mut Stage) -> StageResult) -> Fault {
     Fault::new(name, about, run).only(NFT).nodes(3)
 }
 
 /// Waits for the base reachability. Packets between nodes may be lost until the agent has repaired
 /// the overlay, however slow the machine is.
-fn restored(stage: &mut Stage) -> Done {
+fn restored(stage: &mut Stage) -> StageResult {
     stage.confirm(&BASE)
 }
 
-fn tunnel_deleted(stage: &mut Stage) -> Done {
+fn tunnel_deleted(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for _ in 0..2 {
         stage.may_be_cut(PATIENCE);
@@ -70,7 +70,7 @@ fn tunnel_deleted(stage: &mut Stage) -> Done {
 }
 
 /// Configures the parent interface, as a network manager does when it comes up.
-fn configure_parent(stage: &Stage) -> Done {
+fn configure_parent(stage: &Stage) -> StageResult {
     let [v4, v6] = NODE_ADDRESSES;
     let [out4, out6] = OUTSIDE_ADDRESSES;
     let lines = [
@@ -82,7 +82,7 @@ fn configure_parent(stage: &Stage) -> Done {
     Ok(stage.lab.node().ip(lines)?)
 }
 
-fn parent_flaps(stage: &mut Stage) -> Done {
+fn parent_flaps(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for pause in [0, 30, 300, 1500] {
         stage.may_be_cut(PATIENCE);
@@ -95,7 +95,7 @@ fn parent_flaps(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-fn netlink_overflow(stage: &mut Stage) -> Done {
+fn netlink_overflow(stage: &mut Stage) -> StageResult {
     // No periodic checks.
     for name in ["FELIX_ROUTEREFRESHINTERVAL", "FELIX_INTERFACEREFRESHINTERVAL"] {
         stage.environment.insert(name.to_owned(), "600".to_owned());
@@ -123,7 +123,7 @@ fn netlink_overflow(stage: &mut Stage) -> Done {
     ensure(noted >= 2, || format!("changes were lost {noted} times"))
 }
 
-fn two_writers(stage: &mut Stage) -> Done {
+fn two_writers(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.may_be_cut(PATIENCE + PATIENCE);
     let until = Instant::now() + Duration::from_secs(5);
@@ -144,24 +144,28 @@ fn two_writers(stage: &mut Stage) -> Done {
     restored(stage)
 }
 
-fn two_agents(stage: &mut Stage) -> Done {
+fn two_agents(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     let before = stage.overlay()?;
     let mut second = stage.one_more_agent(0, "second")?;
     for _ in 0..2 {
-        stage.change(|world| world.befriend("stranger", true), &[("stranger", "web", true)])?;
-        stage.change(|world| world.befriend("stranger", false), &[("stranger", "web", false)])?;
+        stage.change(|world| world.set_friend("stranger", true), &[("stranger", "web", true)])?;
+        stage.change(|world| world.set_friend("stranger", false), &[("stranger", "web", false)])?;
     }
     stage.watch(Duration::from_secs(2))?;
-    second.check()?;
-    drop(second);
+    let refusal = match second.check() {
+        Ok(()) => return Err(StageError::Unexpected("the second agent runs".into())),
+        Err(ended) => ended.to_string(),
+    };
+    let is_named = refusal.contains("programs this network namespace; stop it first");
+    ensure(is_named, || format!("the second agent ended for another reason: {refusal}"))?;
     let after = stage.overlay()?;
     ensure(before == after, || format!("the second agent changed the state of the first: {before:?} {after:?}"))?;
     restored(stage)
 }
 
 /// Gives a node other addresses, in the kernel and in the datastore.
-fn readdress(stage: &mut Stage, number: usize, last: usize) -> Done {
+fn readdress(stage: &mut Stage, number: usize, last: usize) -> StageResult {
     let name = tortie_lab::pods::node_name(number);
     let old = stage.world.nodes[&name].addresses;
     let new = node_addresses(0, last - 1);
@@ -179,7 +183,7 @@ fn readdress(stage: &mut Stage, number: usize, last: usize) -> Done {
     restored(stage)
 }
 
-fn node_readdressed(stage: &mut Stage) -> Done {
+fn node_readdressed(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for last in [33, 2] {
         readdress(stage, 1, last)?;
@@ -187,7 +191,7 @@ fn node_readdressed(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-fn readdressed_itself(stage: &mut Stage) -> Done {
+fn readdressed_itself(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for last in [31, 1] {
         readdress(stage, 0, last)?;
@@ -195,7 +199,7 @@ fn readdressed_itself(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-fn set_tunnels(stage: &mut Stage, tunnels: [usize; 2]) -> Done {
+fn set_tunnels(stage: &mut Stage, tunnels: [usize; 2]) -> StageResult {
     stage.may_be_cut(PATIENCE);
     let set = |world: &mut crate::world::World| {
         for (node, tunnel) in ["node2", "node3"].into_iter().zip(tunnels) {
@@ -207,7 +211,7 @@ fn set_tunnels(stage: &mut Stage, tunnels: [usize; 2]) -> Done {
     stage.write(set, &[])
 }
 
-fn address_reused(stage: &mut Stage) -> Done {
+fn address_reused(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     // Both nodes have the address of one for a while.
     set_tunnels(stage, [1, 1])?;
@@ -223,7 +227,7 @@ fn address_reused(stage: &mut Stage) -> Done {
     restored(stage)
 }
 
-fn node_goes(stage: &mut Stage) -> Done {
+fn node_goes(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for _ in 0..2 {
         let node = stage.world.nodes.get("node2").cloned();
@@ -239,7 +243,7 @@ fn node_goes(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-fn cross_subnet(stage: &mut Stage) -> Done {
+fn cross_subnet(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for encapsulation in [Encapsulation::CrossSubnet, Encapsulation::Always].repeat(5) {
         stage.may_be_cut(PATIENCE);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::endpoints::{LATE, expect_late, interface, late};
 use crate::{
     Fault,
-    stage::{Done, Stage, ensure},
+    stage::{Stage, StageResult, ensure},
     world::{Pair, WEB_CLOSED, WEB_OPEN, World},
 };
 
@@ -53,7 +53,7 @@ const CONTESTED: [Pair; 2] = [("friend", "web", false), ("web", "db", false)];
 /// The same pairs after the claim.
 const RELEASED: [Pair; 2] = [("friend", "web", true), ("web", "db", true)];
 
-fn shadowed(stage: &mut Stage) -> Done {
+fn shadowed(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     let text = endpoint(stage, "aaa", &interface("web")?, "web");
     for _ in 0..2 {
@@ -65,7 +65,7 @@ fn shadowed(stage: &mut Stage) -> Done {
     stage.watch(Duration::from_secs(1))
 }
 
-fn shadow(stage: &mut Stage) -> Done {
+fn shadow(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     // With this label, the policy of `stranger` allows its address, as it allows that of `web`.
     let text = endpoint(stage, "zzz", &interface("web")?, "web").replace("app: zzz", "app: open");
@@ -88,16 +88,16 @@ fn shadow(stage: &mut Stage) -> Done {
     stage.watch(Duration::from_secs(1))
 }
 
-fn interface_changes(stage: &mut Stage) -> Done {
+fn interface_changes(stage: &mut Stage) -> StageResult {
     const CUT: [Pair; 2] = [("friend", "late", false), ("stranger", "late", false)];
     stage.begin()?;
     let (world, pods) = late(stage);
-    let known = std::mem::replace(&mut stage.world, world.clone());
+    let original = std::mem::replace(&mut stage.world, world.clone());
     stage.lab.set_pods(&pods)?;
     expect_late(stage)?;
     let (old, new) = (interface("late")?, "cali0moved");
     let [at_old, at_new] = [old.as_str(), new].map(|name| endpoint(stage, "late", name, "late"));
-    stage.world = known;
+    stage.world = original;
     let policy = world.files["late.yaml"].clone();
     let at = |stage: &mut Stage, text: &str, effect: &[Pair]| {
         let files = [("late.yaml", policy.as_str()), ("endpoint.yaml", text)];
@@ -151,7 +151,7 @@ fn host_endpoint(name: &str, spec: &str) -> String {
     )
 }
 
-fn by_address(stage: &mut Stage) -> Done {
+fn by_address(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.probe("outside", "node")?;
     stage.confirm(&OPEN)?;
@@ -164,7 +164,7 @@ fn by_address(stage: &mut Stage) -> Done {
     let text = host(&host_endpoint("nine", "expectedIPs: [10.65.0.9, 'fd00:65::9']"));
     // No interface has the addresses yet.
     stage.write(|world| drop(world.files.insert("host.yaml".to_owned(), text)), &[])?;
-    stage.change(|world| world.befriend("stranger", true), &[("stranger", "web", true)])?;
+    stage.change(|world| world.set_friend("stranger", true), &[("stranger", "web", true)])?;
     for _ in 0..2 {
         stage.announce(&CLOSED);
         addr(stage, "add", "eth0")?;
@@ -187,7 +187,7 @@ fn by_address(stage: &mut Stage) -> Done {
     Ok(stage.lab.node().ip(["link del eth9"])?)
 }
 
-fn all_interfaces(stage: &mut Stage) -> Done {
+fn all_interfaces(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.probe("outside", "node")?;
     stage.confirm(&OPEN)?;
@@ -208,7 +208,7 @@ fn all_interfaces(stage: &mut Stage) -> Done {
 }
 
 /// Waits until the tables contain a chain, or no longer contain it.
-fn await_chain(stage: &mut Stage, chain: &str, there: bool) -> Done {
+fn await_chain(stage: &mut Stage, chain: &str, there: bool) -> StageResult {
     stage.until(&format!("{chain} is {}", if there { "there" } else { "gone" }), |stage| {
         Ok(stage.tables(stage.backend)?.iter().any(|line| line.contains(&format!(":{chain}"))) == there)
     })

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::programs::{both, write_admit};
 use crate::{
     Fault,
-    stage::{Done, Stage, Trouble, ensure},
+    stage::{Stage, StageError, StageResult, ensure},
     world::BASE,
 };
 
@@ -38,7 +38,7 @@ fn three_times(text: &str) -> String {
 }
 
 /// Checks that each program has failed at least this often.
-fn must_have_failed(stage: &Stage, programs: &[&str], times: u32) -> Done {
+fn must_have_failed(stage: &Stage, programs: &[&str], times: u32) -> StageResult {
     for program in programs {
         let failed = stage.helpers.notes(program);
         ensure(failed.trim().parse().is_ok_and(|failed: u32| failed >= times), || {
@@ -50,7 +50,7 @@ fn must_have_failed(stage: &Stage, programs: &[&str], times: u32) -> Done {
 }
 
 /// Adds and removes more members than fit into a pipe buffer.
-fn sets(stage: &mut Stage, text: &str) -> Done {
+fn sets(stage: &mut Stage, text: &str) -> StageResult {
     stage.begin()?;
     let before = sets_there(stage)?;
     let text = three_times(text);
@@ -75,30 +75,30 @@ fn sets(stage: &mut Stage, text: &str) -> Done {
     stage.change(
         |world| {
             world.files.clear();
-            world.befriend("stranger", true);
+            world.set_friend("stranger", true);
         },
         &[],
     )?;
     write_admit(stage, false)?;
-    stage.change(|world| world.befriend("stranger", false), &[("stranger", "web", false)])?;
+    stage.change(|world| world.set_friend("stranger", false), &[("stranger", "web", false)])?;
     stage.until("all members are gone", |stage| Ok(!stage.shell("ipset save")?.contains(&format!(" {last}\n"))))?;
     // Removals are short, and may be written completely before the failure.
     must_have_failed(stage, &["ipset"], 1)?;
     stage.confirm(&BASE)?;
     // Destruction of a set is retried after the next listing.
-    stage.helpers.mend_all()?;
+    stage.helpers.repair_all()?;
     stage.until("the sets are those of the beginning", |stage| Ok(sets_there(stage)? == before))
 }
 
 /// Returns the names of all sets.
-fn sets_there(stage: &Stage) -> Result<BTreeSet<String>, Trouble> {
+fn sets_there(stage: &Stage) -> Result<BTreeSet<String>, StageError> {
     let listing = stage.shell("ipset save")?;
     let names = listing.lines().filter_map(|line| line.strip_prefix("create ")?.split(' ').next());
     Ok(names.map(str::to_owned).collect())
 }
 
 /// Adds and removes more rules than fit into a pipe buffer.
-fn tables(stage: &mut Stage, text: &str) -> Done {
+fn tables(stage: &mut Stage, text: &str) -> StageResult {
     stage.begin()?;
     let programs = both("restore", stage.backend);
     let programs = programs.each_ref().map(String::as_str);

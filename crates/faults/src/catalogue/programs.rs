@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     Backend, Fault,
-    stage::{Done, PATIENCE, Stage, Trouble, ensure},
+    stage::{PATIENCE, Stage, StageError, StageResult, ensure},
 };
 
 pub(super) const FAULTS: &[Fault] = &[
@@ -62,7 +62,7 @@ pub(super) fn both(action: &str, backend: Backend) -> [String; 2] {
 }
 
 /// Makes both programs for an action run this shell text first.
-pub(super) fn fault_both(stage: &Stage, action: &str, text: &str) -> Done {
+pub(super) fn fault_both(stage: &Stage, action: &str, text: &str) -> StageResult {
     for program in both(action, stage.backend) {
         stage.helpers.fault(&program, text)?;
     }
@@ -80,20 +80,20 @@ pub(super) fn fail_times(times: usize) -> String {
 }
 
 /// Allows or denies the stranger access to `web`, by another chain and another member of a set.
-pub(super) fn admit(stage: &mut Stage, admitted: bool) -> Done {
+pub(super) fn admit(stage: &mut Stage, admitted: bool) -> StageResult {
     write_admit(stage, admitted)?;
     stage.confirm(&[("stranger", "web", admitted)])
 }
 
 /// As [`admit`], without waiting.
-pub(super) fn write_admit(stage: &mut Stage, admitted: bool) -> Done {
+pub(super) fn write_admit(stage: &mut Stage, admitted: bool) -> StageResult {
     let edit = |world: &mut crate::world::World| {
         world.web_admits = if admitted { vec!["stranger".to_owned()] } else { Vec::new() };
     };
     stage.write(edit, &[("stranger", "web", admitted)])
 }
 
-fn restore_fails(stage: &mut Stage, times: usize) -> Done {
+fn restore_fails(stage: &mut Stage, times: usize) -> StageResult {
     stage.begin()?;
     fault_both(stage, "restore", &fail_times(times))?;
     admit(stage, true)?;
@@ -104,29 +104,29 @@ fn restore_fails(stage: &mut Stage, times: usize) -> Done {
     ensure(!failed.is_empty(), || "iptables-restore never failed".to_owned())
 }
 
-fn restore_fails_long(stage: &mut Stage) -> Done {
+fn restore_fails_long(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     admit(stage, true)?;
     fault_both(stage, "restore", &fail_times(100_000))?;
     write_admit(stage, false)?;
     stage.watch(Duration::from_secs(4))?;
-    stage.helpers.mend_all()?;
+    stage.helpers.repair_all()?;
     stage.confirm(&[("stranger", "web", false)])
 }
 
 /// Commits a foreign change, so that the agent reads the tables.
-fn commit(stage: &Stage) -> Done {
+fn commit(stage: &Stage) -> StageResult {
     stage.iptables("-N HIS")
 }
 
 /// Checks that the fault has happened; otherwise the run proves nothing.
-fn must_have_happened(stage: &Stage, note: &str) -> Done {
+fn must_have_happened(stage: &Stage, note: &str) -> StageResult {
     ensure(!stage.helpers.notes(note).is_empty(), || {
         "the program was never run, so the fault never happened".to_owned()
     })
 }
 
-fn save_fails(stage: &mut Stage, times: usize) -> Done {
+fn save_fails(stage: &mut Stage, times: usize) -> StageResult {
     stage.begin()?;
     fault_both(stage, "save", &fail_times(times))?;
     commit(stage)?;
@@ -136,18 +136,18 @@ fn save_fails(stage: &mut Stage, times: usize) -> Done {
     ensure(save.iter().any(|note| !note.is_empty()), || "iptables-save never failed".to_owned())
 }
 
-fn save_dies(stage: &mut Stage) -> Done {
+fn save_dies(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     fault_both(stage, "save", "echo x >>\"$notes/happened\"; \"$real\" \"$@\" | head -c 1500; kill -9 $$")?;
     commit(stage)?;
     write_admit(stage, true)?;
     stage.watch(Duration::from_secs(3))?;
     must_have_happened(stage, "happened")?;
-    stage.helpers.mend_all()?;
+    stage.helpers.repair_all()?;
     stage.confirm(&[("stranger", "web", true)])
 }
 
-fn save_hangs(stage: &mut Stage) -> Done {
+fn save_hangs(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     fault_both(stage, "save", "if [ ! -e \"$notes/hung\" ]; then echo x >\"$notes/hung\"; exec sleep 600; fi")?;
     commit(stage)?;
@@ -156,7 +156,7 @@ fn save_hangs(stage: &mut Stage) -> Done {
     must_have_happened(stage, "hung")
 }
 
-fn incompatible(stage: &mut Stage) -> Done {
+fn incompatible(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     fault_both(
         stage,
@@ -168,12 +168,12 @@ fn incompatible(stage: &mut Stage) -> Done {
     write_admit(stage, true)?;
     stage.watch(Duration::from_secs(3))?;
     must_have_happened(stage, "happened")?;
-    stage.helpers.mend_all()?;
+    stage.helpers.repair_all()?;
     stage.confirm(&[("stranger", "web", true)])
 }
 
 /// Holds the xtables lock. The agent waits ten seconds; the wrapper shortens this to save time.
-fn lock(stage: &mut Stage, held: &str, waited: u8) -> Done {
+fn lock(stage: &mut Stage, held: &str, waited: u8) -> StageResult {
     stage.begin()?;
     let shorter =
         format!("set -- $(for word; do if [ \"$word\" = 10 ]; then echo {waited}; else echo \"$word\"; fi; done)");
@@ -184,18 +184,18 @@ fn lock(stage: &mut Stage, held: &str, waited: u8) -> Done {
     admit(stage, false)
 }
 
-fn restore_missing(stage: &mut Stage) -> Done {
+fn restore_missing(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for program in both("restore", stage.backend) {
         stage.helpers.uninstall(&program)?;
     }
     write_admit(stage, true)?;
     stage.watch(Duration::from_secs(3))?;
-    stage.helpers.mend_all()?;
+    stage.helpers.repair_all()?;
     stage.confirm(&[("stranger", "web", true)])
 }
 
-fn nothing_installed(stage: &mut Stage) -> Done {
+fn nothing_installed(stage: &mut Stage) -> StageResult {
     for backend in Backend::IPTABLES {
         for program in both("restore", backend).iter().chain(&both("save", backend)) {
             stage.helpers.uninstall(program)?;
@@ -208,7 +208,7 @@ fn nothing_installed(stage: &mut Stage) -> Done {
     std::thread::sleep(Duration::from_secs(2));
     ensure(!stage.is_ready(), || "the agent is ready without iptables".to_owned())?;
     ensure(stage.routes()?.is_empty(), || "something leads to a pod without policy".to_owned())?;
-    stage.helpers.mend_all()?;
+    stage.helpers.repair_all()?;
     if stage.ended()?.is_some() {
         stage.spawn()?;
     }
@@ -217,11 +217,11 @@ fn nothing_installed(stage: &mut Stage) -> Done {
 }
 
 /// Returns shell text that answers `--version` in this way and records it.
-fn says_version(answer: &str) -> String {
+fn version_fault(answer: &str) -> String {
     format!("if [ \"$1\" = --version ]; then echo x >>\"$notes/asked\"; {answer}; fi")
 }
 
-fn version_odd(stage: &mut Stage) -> Done {
+fn version_odd(stage: &mut Stage) -> StageResult {
     let answers = [
         "echo 'iptables, the one with rules'; exit 0",
         "exit 0",
@@ -231,25 +231,25 @@ fn version_odd(stage: &mut Stage) -> Done {
     ];
     for answer in answers {
         stage.helpers.clear_notes("asked");
-        stage.helpers.fault("iptables", &says_version(answer))?;
+        stage.helpers.fault("iptables", &version_fault(answer))?;
         stage.begin()?;
         must_have_happened(stage, "asked")?;
         admit(stage, true)?;
         admit(stage, false)?;
         stage.stop()?;
     }
-    stage.helpers.mend_all()?;
+    stage.helpers.repair_all()?;
     stage.start()?;
     admit(stage, true)
 }
 
 /// Behaviour of an `iptables-restore` without support for `--wait`.
-const KNOWS_NO_WAIT: &str = "for word; do case \"$word\" in -w*|--wait*) echo x >>\"$notes/unknown\"\n\
+const REJECTS_WAIT: &str = "for word; do case \"$word\" in -w*|--wait*) echo x >>\"$notes/unknown\"\n\
                              echo \"iptables-restore: unrecognized option '$word'\" >&2; exit 2;; esac; done";
 
-fn version_old(stage: &mut Stage) -> Done {
-    stage.helpers.fault("iptables", &says_version("echo 'iptables v1.4.21'; exit 0"))?;
-    fault_both(stage, "restore", KNOWS_NO_WAIT)?;
+fn version_old(stage: &mut Stage) -> StageResult {
+    stage.helpers.fault("iptables", &version_fault("echo 'iptables v1.4.21'; exit 0"))?;
+    fault_both(stage, "restore", REJECTS_WAIT)?;
     stage.begin()?;
     must_have_happened(stage, "asked")?;
     for admitted in [true, false, true, false] {
@@ -257,14 +257,14 @@ fn version_old(stage: &mut Stage) -> Done {
     }
     ensure(stage.helpers.notes("unknown").is_empty(), || "called with --wait, which it does not support".to_owned())?;
     // Updated while the agent runs, and while it does not.
-    stage.helpers.mend_all()?;
+    stage.helpers.repair_all()?;
     admit(stage, true)?;
     stage.stop()?;
     stage.start()?;
     admit(stage, false)?;
     // Downgraded while the agent runs.
-    stage.helpers.fault("iptables", &says_version("echo 'iptables v1.4.21'; exit 0"))?;
-    fault_both(stage, "restore", KNOWS_NO_WAIT)?;
+    stage.helpers.fault("iptables", &version_fault("echo 'iptables v1.4.21'; exit 0"))?;
+    fault_both(stage, "restore", REJECTS_WAIT)?;
     write_admit(stage, true)?;
     stage.watch(Duration::from_secs(3))?;
     if stage.ended()?.is_some() {
@@ -275,7 +275,7 @@ fn version_old(stage: &mut Stage) -> Done {
     stage.confirm(&[("stranger", "web", true)])
 }
 
-fn backend_missing(stage: &mut Stage) -> Done {
+fn backend_missing(stage: &mut Stage) -> StageResult {
     let (backend, other) = (stage.backend, stage.backend.other());
     // The environment would take precedence.
     stage.environment.remove("FELIX_IPTABLESBACKEND");
@@ -302,22 +302,22 @@ pub(super) fn parameter(backend: Backend) -> &'static str {
     if backend == Backend::Legacy { "Legacy" } else { "NFT" }
 }
 
-fn hangs(stage: &mut Stage, programs: &[&str]) -> Done {
+fn hangs(stage: &mut Stage, programs: &[&str]) -> StageResult {
     stage.begin()?;
     for program in programs {
         stage.helpers.fault(program, "echo $$ >>\"$notes/hanging\"; exec sleep 600")?;
     }
-    stage.write(|world| world.befriend("stranger", true), &[("stranger", "web", true)])?;
+    stage.write(|world| world.set_friend("stranger", true), &[("stranger", "web", true)])?;
     commit(stage)?;
     write_admit(stage, true)?;
     stage.until("a program hangs", |stage| Ok(!stage.helpers.notes("hanging").is_empty()))?;
     stage.watch(Duration::from_secs(1))?;
     ensure(stage.is_live(), || "the agent does not say that it is alive".to_owned())?;
-    stage.stop_within(Duration::from_secs(10)).map_err(|trouble| match trouble {
-        Trouble::Late(what) => Trouble::Late(format!("within 10 s: {what}")),
+    stage.stop_within(Duration::from_secs(10)).map_err(|error| match error {
+        StageError::Timeout(description) => StageError::Timeout(format!("within 10 s: {description}")),
         other => other,
     })?;
-    stage.helpers.mend_all()?;
+    stage.helpers.repair_all()?;
     stage.start()?;
     stage.confirm_within(PATIENCE, &[("stranger", "web", true)])
 }

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use super::programs::{admit, both, fault_both, parameter, write_admit};
 use crate::{
     Fault,
-    stage::{Done, Stage, Trouble, ensure},
+    stage::{Stage, StageError, StageResult, ensure},
     world::BASE,
 };
 
@@ -39,7 +39,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::new("no-threads", "no more processes and threads can be created", no_threads),
 ];
 
-fn restart(stage: &mut Stage) -> Done {
+fn restart(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for _ in 0..2 {
         stage.stop()?;
@@ -54,7 +54,7 @@ fn restart(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-fn one_changed(stage: &mut Stage) -> Done {
+fn one_changed(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.stop()?;
     write_admit(stage, true)?;
@@ -74,7 +74,7 @@ fn one_changed(stage: &mut Stage) -> Done {
 }
 
 /// Chains, hooks and a set as left by Calico releases before 2.0 and 3.0, which accept everything.
-fn upgrade(stage: &mut Stage) -> Done {
+fn upgrade(stage: &mut Stage) -> StageResult {
     stage.shell("ipset create felix-masq-ipam-pools hash:net; ipset create felix-all-ipam-pools hash:net")?;
     for chain in ["felix-FORWARD", "califw-abcdef", "calitw-abcdef", "cali-FORWARD", "cali-pi-_0123456789abcdef"] {
         stage.iptables(&format!("-N {chain}"))?;
@@ -99,7 +99,7 @@ fn upgrade(stage: &mut Stage) -> Done {
     admit(stage, false)
 }
 
-fn switch_back_end(stage: &mut Stage) -> Done {
+fn switch_back_end(stage: &mut Stage) -> StageResult {
     // The environment would take precedence.
     stage.environment.remove("FELIX_IPTABLESBACKEND");
     stage.world.felix = Some(format!("iptablesBackend: {}", parameter(stage.backend)));
@@ -109,7 +109,8 @@ fn switch_back_end(stage: &mut Stage) -> Done {
         let (old, new) = (stage.backend, stage.backend.other());
         stage.write(|world| world.felix = Some(format!("iptablesBackend: {}", parameter(new))), &[])?;
         stage.until("the rules are with the other back end alone", |stage| {
-            let ours = |backend| Ok::<_, Trouble>(stage.tables(backend)?.iter().any(|line| line.contains("cali-pi-")));
+            let ours =
+                |backend| Ok::<_, StageError>(stage.tables(backend)?.iter().any(|line| line.contains("cali-pi-")));
             Ok(ours(new)? && !ours(old)?)
         })?;
         stage.backend = new;
@@ -119,7 +120,7 @@ fn switch_back_end(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-fn switch_between_runs(stage: &mut Stage) -> Done {
+fn switch_between_runs(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for _ in 0..2 {
         stage.stop()?;
@@ -140,7 +141,7 @@ pub(super) fn moments() -> impl Iterator<Item = Duration> {
     (1u64..).map(|number| Duration::from_millis(number.wrapping_mul(2_654_435_761) % 190))
 }
 
-pub(super) fn killed(stage: &mut Stage) -> Done {
+pub(super) fn killed(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     let mut admitted = false;
     for (round, moment) in (0..20).zip(moments()) {
@@ -148,7 +149,7 @@ pub(super) fn killed(stage: &mut Stage) -> Done {
         if round % 2 == 0 {
             write_admit(stage, admitted)?;
         } else {
-            stage.write(|world| world.befriend("stranger", admitted), &[("stranger", "web", true)])?;
+            stage.write(|world| world.set_friend("stranger", admitted), &[("stranger", "web", true)])?;
         }
         // The last edit may be in force or not until the end.
         stage.watch(moment)?;
@@ -156,13 +157,13 @@ pub(super) fn killed(stage: &mut Stage) -> Done {
         stage.spawn()?;
         stage.watch(moment * 3)?;
     }
-    stage.write(|world| world.befriend("stranger", false), &[("stranger", "web", false)])?;
+    stage.write(|world| world.set_friend("stranger", false), &[("stranger", "web", false)])?;
     write_admit(stage, false)?;
     stage.until_ready()?;
     stage.confirm(&[("stranger", "web", false)])
 }
 
-pub(super) fn killed_at_start(stage: &mut Stage) -> Done {
+pub(super) fn killed_at_start(stage: &mut Stage) -> StageResult {
     for moment in moments().take(15) {
         stage.spawn()?;
         std::thread::sleep(moment * 3);
@@ -171,7 +172,7 @@ pub(super) fn killed_at_start(stage: &mut Stage) -> Done {
     stage.begin()
 }
 
-fn burst(stage: &mut Stage) -> Done {
+fn burst(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for number in 0..100 {
         let admitted = number % 2 == 0;
@@ -185,7 +186,7 @@ fn burst(stage: &mut Stage) -> Done {
     ensure(latency < Duration::from_secs(10), || format!("an edit after the burst took {latency:?}"))
 }
 
-fn config(stage: &mut Stage) -> Done {
+fn config(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for action in ["Reject", "Drop"] {
         stage.write(|world| world.felix = Some(format!("iptablesFilterDenyAction: {action}")), &[])?;
@@ -202,9 +203,9 @@ fn config(stage: &mut Stage) -> Done {
     admit(stage, true)
 }
 
-fn kube_ipvs(stage: &mut Stage) -> Done {
+fn kube_ipvs(stage: &mut Stage) -> StageResult {
     stage.begin()?;
-    let are_there = |stage: &Stage| -> Result<bool, Trouble> {
+    let are_there = |stage: &Stage| -> Result<bool, StageError> {
         let tables = stage.tables(stage.backend)?;
         Ok(tables.iter().any(|line| line.contains("cali-set-endpoint-mark")))
     };
@@ -219,7 +220,7 @@ fn kube_ipvs(stage: &mut Stage) -> Done {
     admit(stage, false)
 }
 
-fn sighup(stage: &mut Stage) -> Done {
+fn sighup(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for _ in 0..3 {
         stage.signal(Signal::HUP)?;
@@ -228,7 +229,7 @@ fn sighup(stage: &mut Stage) -> Done {
     admit(stage, true)
 }
 
-fn suspended(stage: &mut Stage) -> Done {
+fn suspended(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.signal(Signal::STOP)?;
     write_admit(stage, true)?;
@@ -244,7 +245,7 @@ fn suspended(stage: &mut Stage) -> Done {
 }
 
 /// Limits do not apply to root, so the agent runs as another user with the necessary capabilities.
-fn no_threads(stage: &mut Stage) -> Done {
+fn no_threads(stage: &mut Stage) -> StageResult {
     const CAPABILITIES: &str = "+net_admin,+net_raw,+dac_override,+dac_read_search";
     stage.begin()?;
     for limit in [1, 8, 12, 16] {

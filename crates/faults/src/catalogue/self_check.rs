@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::{
     Fault,
-    stage::{Done, Stage},
+    stage::{Stage, StageResult},
 };
 
 pub(super) const FAULTS: &[Fault] = &[
@@ -19,22 +19,22 @@ pub(super) const FAULTS: &[Fault] = &[
         .self_check(),
 ];
 
-fn quiet(stage: &mut Stage) -> Done {
+fn quiet(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.watch(Duration::from_secs(2))
 }
 
-fn hole_of_30_ms(stage: &mut Stage) -> Done {
+fn hole_of_30_ms(stage: &mut Stage) -> StageResult {
     hole(stage, "0.03")
 }
 
-fn hole_of_5_ms(stage: &mut Stage) -> Done {
+fn hole_of_5_ms(stage: &mut Stage) -> StageResult {
     hole(stage, "0.005")
 }
 
 /// Opens a hole for this many seconds, by an accepting rule at the start of FORWARD. The agent
 /// never changes foreign rules.
-fn hole(stage: &mut Stage, seconds: &str) -> Done {
+fn hole(stage: &mut Stage, seconds: &str) -> StageResult {
     stage.begin()?;
     let program = stage.iptables_program();
     stage.shell(&format!(
@@ -45,7 +45,7 @@ fn hole(stage: &mut Stage, seconds: &str) -> Done {
 
 /// Detaches all programs, which leaves a hole until the next check of the links. The agent is
 /// suspended meanwhile, since that check could be due immediately.
-fn detached(stage: &mut Stage) -> Done {
+fn detached(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.signal(Signal::STOP)?;
     stage.detach_programs()?;

@@ -5,7 +5,7 @@ use std::{io::Write, net::TcpStream, time::Duration};
 use super::programs::admit;
 use crate::{
     Fault,
-    stage::{Done, Stage, ensure},
+    stage::{Stage, StageResult, ensure},
 };
 
 pub(super) const FAULTS: &[Fault] = &[Fault::new(
@@ -15,7 +15,7 @@ pub(super) const FAULTS: &[Fault] = &[Fault::new(
 )
 .ebpf()];
 
-fn slow_clients(stage: &mut Stage) -> Done {
+fn slow_clients(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     let connect = |port: u16| TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), Duration::from_secs(1));
     let mut clients = Vec::new();

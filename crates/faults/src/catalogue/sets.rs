@@ -8,7 +8,7 @@ use std::{
 use super::programs::{admit, fail_times, write_admit};
 use crate::{
     Fault,
-    stage::{Done, Stage, Trouble, ensure},
+    stage::{Stage, StageError, StageResult, ensure},
     world::{BASE, Pair},
 };
 
@@ -64,7 +64,7 @@ const NEXT_CHECK: Duration = Duration::from_secs(6);
 const WEB: [Pair; 2] = [("stranger", "web", false), ("friend", "web", true)];
 
 /// Returns the agent's sets, of both families, that contain an address of this pod.
-fn sets_with(stage: &Stage, pod: &str) -> Result<Vec<(String, String)>, Trouble> {
+fn sets_with(stage: &Stage, pod: &str) -> Result<Vec<(String, String)>, StageError> {
     let saved = stage.shell("ipset save")?;
     let addresses: Vec<String> = stage.world.pods[pod].addresses.iter().map(ToString::to_string).collect();
     let mut sets = Vec::new();
@@ -86,7 +86,7 @@ fn address_like(stage: &Stage, pod: &str, like: &str) -> String {
     addresses.filter(|address| address.contains(':') == like.contains(':')).collect()
 }
 
-fn flushed(stage: &mut Stage) -> Done {
+fn flushed(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.may_be_cut(NEXT_CHECK);
     for (set, _) in sets_with(stage, "friend")? {
@@ -96,7 +96,7 @@ fn flushed(stage: &mut Stage) -> Done {
     stage.watch(Duration::from_secs(1))
 }
 
-fn member_added(stage: &mut Stage) -> Done {
+fn member_added(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     let sets = sets_with(stage, "friend")?;
     stage.may_be_open(NEXT_CHECK);
@@ -107,7 +107,7 @@ fn member_added(stage: &mut Stage) -> Done {
     stage.confirm_within(NEXT_CHECK, &WEB)
 }
 
-fn replaced(stage: &mut Stage) -> Done {
+fn replaced(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     let sets = sets_with(stage, "friend")?;
     stage.may_be_open(NEXT_CHECK);
@@ -133,7 +133,7 @@ const IN_USE: &str = "in_use() { echo x >>\"$notes/destroys\"; echo 'Set cannot 
          grep -v '^destroy' \"$input\" | \"$real\" restore || exit 1\n\
          grep -q '^destroy' \"$input\" && in_use; exit 0; fi";
 
-fn destroy_fails(stage: &mut Stage) -> Done {
+fn destroy_fails(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     admit(stage, true)?;
     stage.helpers.fault("ipset", IN_USE)?;
@@ -144,10 +144,10 @@ fn destroy_fails(stage: &mut Stage) -> Done {
     ensure(tries < 60, || format!("{tries} attempts to destroy in 4 s"))?;
     admit(stage, true)?;
     admit(stage, false)?;
-    Ok(stage.helpers.mend_all()?)
+    Ok(stage.helpers.repair_all()?)
 }
 
-fn left_over(stage: &mut Stage) -> Done {
+fn left_over(stage: &mut Stage) -> StageResult {
     stage.shell(
         "ipset create cali4t0 hash:ip; ipset create cali4t1 hash:net; ipset create cali6t0 hash:ip family inet6
          ipset create his hash:ip",
@@ -161,19 +161,19 @@ fn left_over(stage: &mut Stage) -> Done {
     admit(stage, true)
 }
 
-fn restore_fails(stage: &mut Stage, fault: &str) -> Done {
+fn restore_fails(stage: &mut Stage, fault: &str) -> StageResult {
     stage.begin()?;
     stage.helpers.fault("ipset", fault)?;
-    stage.change(|world| world.befriend("stranger", true), &[("stranger", "web", true)])?;
+    stage.change(|world| world.set_friend("stranger", true), &[("stranger", "web", true)])?;
     stage.helpers.clear_notes("failed");
     stage.helpers.clear_notes("ipset");
-    stage.change(|world| world.befriend("stranger", false), &[("stranger", "web", false)])?;
+    stage.change(|world| world.set_friend("stranger", false), &[("stranger", "web", false)])?;
     stage.helpers.clear_notes("failed");
     stage.helpers.clear_notes("ipset");
     admit(stage, true)
 }
 
-fn list_fails(stage: &mut Stage) -> Done {
+fn list_fails(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     let (set, _) = sets_with(stage, "friend")?.remove(0);
     stage.helpers.fault(
@@ -189,12 +189,12 @@ fn list_fails(stage: &mut Stage) -> Done {
     ensure(!stage.helpers.notes("failed").is_empty(), || "no set was listed, so the fault never happened".to_owned())?;
     write_admit(stage, true)?;
     stage.watch(Duration::from_secs(2))?;
-    stage.helpers.mend_all()?;
+    stage.helpers.repair_all()?;
     stage.confirm(&[("stranger", "web", true)])?;
     stage.confirm(&BASE.map(|(from, to, allowed)| (from, to, allowed || (from, to) == ("stranger", "web"))))
 }
 
-fn overflow(stage: &mut Stage) -> Done {
+fn overflow(stage: &mut Stage) -> StageResult {
     stage.environment.insert("FELIX_MAXIPSETSIZE".to_owned(), "6".to_owned());
     stage.begin()?;
     stage.may_be_cut_between("friend", "web", Duration::from_secs(60));
@@ -203,7 +203,7 @@ fn overflow(stage: &mut Stage) -> Done {
             for number in 0..20u16 {
                 let name = format!("far-{number}");
                 world.add_pod(&name, 200 + number);
-                world.befriend(&name, true);
+                world.set_friend(&name, true);
                 if let Some(pod) = world.pods.get_mut(&name) {
                     pod.node = "elsewhere".to_owned();
                 }
@@ -217,7 +217,7 @@ fn overflow(stage: &mut Stage) -> Done {
 }
 
 /// Removes policies with ten times as many sets of each family at once.
-fn many_removed(stage: &mut Stage, policies: usize, in_use: bool) -> Done {
+fn many_removed(stage: &mut Stage, policies: usize, in_use: bool) -> StageResult {
     // Maximum time of an edit until the sets are destroyed.
     let bound = Duration::from_secs(5);
     stage.begin()?;
@@ -260,12 +260,12 @@ fn many_removed(stage: &mut Stage, policies: usize, in_use: bool) -> Done {
         // Sets are listed and retried every second, one or a few per command.
         ensure((tries as u64) < 60 * (1 + time.as_secs()), || format!("{tries} attempts to destroy in {time:?}"))?;
         ensure(sets(stage)? >= before + all, || "a set is gone".to_owned())?;
-        stage.helpers.mend_all()?;
+        stage.helpers.repair_all()?;
     }
     stage.until_within(Duration::from_secs(300), "all sets are gone", |stage| Ok(sets(stage)? <= before))
 }
 
 /// Returns the number of sets.
-fn sets(stage: &Stage) -> Result<usize, Trouble> {
+fn sets(stage: &Stage) -> Result<usize, StageError> {
     Ok(stage.shell("ipset list -n")?.lines().count())
 }

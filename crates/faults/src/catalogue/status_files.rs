@@ -7,7 +7,7 @@ use std::path::Path;
 use super::programs::admit;
 use crate::{
     Fault,
-    stage::{Done, Stage, Trouble, ensure},
+    stage::{Stage, StageError, StageResult, ensure},
 };
 
 pub(super) const FAULTS: &[Fault] = &[Fault::new(
@@ -31,13 +31,13 @@ fn held(directory: &Path) -> BTreeMap<String, String> {
     entries.filter_map(file).collect()
 }
 
-fn status_files(stage: &mut Stage) -> Done {
+fn status_files(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     let directory = stage.folder().join("endpoint-status");
     stage.until("there are status files", |_| Ok(held(&directory).len() > 1))?;
     let good = held(&directory);
     let first = good.keys().next().cloned().unwrap_or_default();
-    let is_good = |directory: &Path| -> Result<bool, Trouble> { Ok(held(directory) == good) };
+    let is_good = |directory: &Path| -> Result<bool, StageError> { Ok(held(directory) == good) };
 
     fs::write(directory.join(&first), &good[&first][..5])?;
     fs::write(directory.join("k8s shop%2Fgone eth0"), "{}")?;
@@ -58,7 +58,7 @@ fn status_files(stage: &mut Stage) -> Done {
     fs::remove_file(&directory)?;
     stage.until("the files are back", |_| is_good(&directory))?;
     stage.until("that is said", |stage| Ok(stage.log().contains(RESOLVED)))?;
-    let said = stage.log().matches(WARNING).count();
-    ensure(said == 1, || format!("it was said {said} times that files cannot be kept"))?;
+    let warnings = stage.log().matches(WARNING).count();
+    ensure(warnings == 1, || format!("it was said {warnings} times that files cannot be kept"))?;
     admit(stage, false)
 }

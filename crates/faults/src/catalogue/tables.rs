@@ -4,7 +4,7 @@ use std::{fmt::Write, time::Duration};
 
 use crate::{
     Fault,
-    stage::{Done, Stage, Trouble, ensure, place},
+    stage::{Stage, StageError, StageResult, ensure, place},
     world::{BASE, WEB_CLOSED, WEB_OPEN},
 };
 use tortie_lab::pods::interface_name;
@@ -49,7 +49,7 @@ pub(super) const FAULTS: &[Fault] = &[
 /// Checks run every second, and half a second after a write; a busy machine needs longer to write.
 const NEXT_CHECK: Duration = Duration::from_secs(6);
 
-fn flush(stage: &mut Stage) -> Done {
+fn flush(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.may_be_open(NEXT_CHECK);
     stage.iptables("-F FORWARD")?;
@@ -57,7 +57,7 @@ fn flush(stage: &mut Stage) -> Done {
     stage.watch(Duration::from_secs(1))
 }
 
-fn hook_deleted(stage: &mut Stage) -> Done {
+fn hook_deleted(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.may_be_open(NEXT_CHECK);
     stage.iptables("-D FORWARD 1")?;
@@ -66,7 +66,7 @@ fn hook_deleted(stage: &mut Stage) -> Done {
     stage.watch(Duration::from_secs(1))
 }
 
-fn inserted_above(stage: &mut Stage) -> Done {
+fn inserted_above(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.may_be_open(NEXT_CHECK);
     stage.iptables("-I FORWARD -m comment --comment his -j ACCEPT")?;
@@ -78,7 +78,7 @@ fn inserted_above(stage: &mut Stage) -> Done {
     })
 }
 
-fn second_writer(stage: &mut Stage) -> Done {
+fn second_writer(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.may_be_open(Duration::from_secs(12));
     let before = stage.metric("felix_iptables_restore_calls")?;
@@ -94,7 +94,7 @@ fn second_writer(stage: &mut Stage) -> Done {
     stage.confirm_within(NEXT_CHECK, &[("stranger", "web", false)])
 }
 
-fn foreign_restore(stage: &mut Stage) -> Done {
+fn foreign_restore(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.may_be_open(NEXT_CHECK);
     // Pods are also cut off while a chain that is the target of others is missing and being
@@ -108,12 +108,12 @@ fn foreign_restore(stage: &mut Stage) -> Done {
 }
 
 /// Returns the first rule of FORWARD in the filter table, in one family of the pods.
-fn first_forward_rule(stage: &Stage) -> Result<String, Trouble> {
+fn first_forward_rule(stage: &Stage) -> Result<String, StageError> {
     let rules = stage.shell(&format!("{} -w -S FORWARD", stage.iptables_program()))?;
     Ok(rules.lines().find(|line| line.starts_with("-A")).unwrap_or_default().to_owned())
 }
 
-fn extended(stage: &mut Stage) -> Done {
+fn extended(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.may_be_open(NEXT_CHECK);
     stage.iptables("-I cali-FORWARD 1 -j ACCEPT")?;
@@ -121,7 +121,7 @@ fn extended(stage: &mut Stage) -> Done {
     stage.confirm_within(NEXT_CHECK, &[("stranger", "web", false)])
 }
 
-fn truncated(stage: &mut Stage) -> Done {
+fn truncated(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.may_be_open(NEXT_CHECK);
     stage.may_be_cut(NEXT_CHECK);
@@ -130,7 +130,7 @@ fn truncated(stage: &mut Stage) -> Done {
     stage.confirm_within(NEXT_CHECK, &BASE)
 }
 
-fn deleted(stage: &mut Stage) -> Done {
+fn deleted(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     let chain = interface_name(&place("web")).map(|name| format!("cali-tw-{name}")).unwrap_or_default();
     let tables = stage.tables(stage.backend)?;
@@ -151,7 +151,7 @@ fn deleted(stage: &mut Stage) -> Done {
     stage.confirm_within(NEXT_CHECK, &BASE)
 }
 
-fn stray(stage: &mut Stage) -> Done {
+fn stray(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.iptables("-N cali-of-nobody")?;
     stage.iptables("-A cali-of-nobody -j ACCEPT")?;
@@ -166,7 +166,7 @@ fn stray(stage: &mut Stage) -> Done {
     )
 }
 
-fn renamed(stage: &mut Stage) -> Done {
+fn renamed(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for name in ["web-2", "web-3", "web"] {
         stage.write(|world| world.web_name = name.to_owned(), &[])?;
@@ -175,7 +175,7 @@ fn renamed(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-fn removed_and_added(stage: &mut Stage) -> Done {
+fn removed_and_added(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for _ in 0..3 {
         stage.change(|world| world.web_policy = false, &WEB_OPEN)?;
@@ -184,7 +184,7 @@ fn removed_and_added(stage: &mut Stage) -> Done {
     Ok(())
 }
 
-fn removed_in_a_burst(stage: &mut Stage) -> Done {
+fn removed_in_a_burst(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for pause in 0..20 {
         stage.write(|world| world.web_policy = false, &WEB_OPEN)?;
@@ -195,7 +195,7 @@ fn removed_in_a_burst(stage: &mut Stage) -> Done {
     stage.confirm(&WEB_CLOSED)
 }
 
-fn large(stage: &mut Stage) -> Done {
+fn large(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     let mut policies = String::new();
     for number in 0..150 {
@@ -217,22 +217,22 @@ fn large(stage: &mut Stage) -> Done {
         &[],
     )?;
     for friend in [true, false] {
-        stage.write(|world| world.befriend("stranger", friend), &[("stranger", "web", friend)])?;
+        stage.write(|world| world.set_friend("stranger", friend), &[("stranger", "web", friend)])?;
         stage.confirm_within(Duration::from_secs(30), &[("stranger", "web", friend)])?;
     }
-    stage.change(|world| world.befriend("stranger", true), &[("stranger", "web", true)])?;
+    stage.change(|world| world.set_friend("stranger", true), &[("stranger", "web", true)])?;
     stage.write(
         |world| {
             world.pods.retain(|name, _| !name.starts_with("many-"));
             world.files.clear();
-            world.befriend("stranger", false);
+            world.set_friend("stranger", false);
         },
         &[("stranger", "web", false)],
     )?;
     stage.confirm(&[("stranger", "web", false)])
 }
 
-fn names(stage: &mut Stage) -> Done {
+fn names(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     let long = format!("{}.{}", "l".repeat(200), "x".repeat(52));
     let mut files = String::new();
@@ -255,13 +255,13 @@ fn names(stage: &mut Stage) -> Done {
         &[],
     )?;
     await_rule(stage, "-j LOG", true)?;
-    stage.change(|world| world.befriend("stranger", true), &[("stranger", "web", true)])?;
+    stage.change(|world| world.set_friend("stranger", true), &[("stranger", "web", true)])?;
     stage.until_ready()?;
     stage.watch(Duration::from_secs(1))
 }
 
 /// Waits until the tables contain a line with this text, or no longer contain it.
-fn await_rule(stage: &mut Stage, text: &str, there: bool) -> Done {
-    let what = format!("{text:?} is {}", if there { "there" } else { "gone" });
-    stage.until(&what, |stage| Ok(stage.tables(stage.backend)?.iter().any(|line| line.contains(text)) == there))
+fn await_rule(stage: &mut Stage, text: &str, there: bool) -> StageResult {
+    let description = format!("{text:?} is {}", if there { "there" } else { "gone" });
+    stage.until(&description, |stage| Ok(stage.tables(stage.backend)?.iter().any(|line| line.contains(text)) == there))
 }

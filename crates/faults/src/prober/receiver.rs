@@ -15,20 +15,20 @@ use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt},
 };
 
-use super::{Book, PORT, hurry};
+use super::{PORT, ProbeLog, raise_priority};
 use tortie_lab::netns::{Namespace, NetnsError};
 
 /// Maximum time until the thread notices the end.
 const REST: Duration = Duration::from_millis(50);
 
 /// Starts the thread, with sockets inside the namespace.
-pub(super) fn start(book: &Arc<Book>, namespace: &Namespace) -> Result<JoinHandle<()>, NetnsError> {
-    let failed = |source| NetnsError::Socket { what: "receiving probes".to_owned(), source };
+pub(super) fn start(log: &Arc<ProbeLog>, namespace: &Namespace) -> Result<JoinHandle<()>, NetnsError> {
+    let failed = |source| NetnsError::Socket { description: "receiving probes".to_owned(), source };
     let sockets = namespace.run(Sockets::open)?.map_err(failed)?;
-    let book = Arc::clone(book);
+    let log = Arc::clone(log);
     Ok(std::thread::spawn(move || {
-        hurry();
-        sockets.run(&book);
+        raise_priority();
+        sockets.run(&log);
     }))
 }
 
@@ -60,11 +60,11 @@ impl Sockets {
         Ok(epoll::add(&self.epoll, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?)
     }
 
-    fn run(&self, book: &Book) {
+    fn run(&self, log: &ProbeLog) {
         let mut events = Vec::with_capacity(8);
         let mut packet = [0; 64];
         let rest = Timespec::try_from(REST).unwrap_or_default();
-        while !book.is_over() {
+        while !log.is_over() {
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&rest)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return,
@@ -73,7 +73,7 @@ impl Sockets {
             for socket in &self.datagrams {
                 while let Ok((length, from)) = socket.recv_from(&mut packet) {
                     if let Some((id, number, answer)) = parse(&packet[..length]) {
-                        book.arrived(id, number);
+                        log.arrived(id, number);
                         if answer {
                             // A single lost answer does not matter.
                             let _ = socket.send_to(b"here", from);

@@ -18,7 +18,7 @@ use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt},
 };
 
-use super::{Book, Kind, Task, hurry};
+use super::{Kind, ProbeLog, Task, raise_priority};
 use tortie_lab::netns::{Namespace, NetnsError};
 
 /// Source ports are used in turn, so that no packet matches the conntrack entry of an earlier one,
@@ -36,14 +36,14 @@ const CONNECT: Duration = Duration::from_millis(400);
 const REST: Duration = Duration::from_millis(20);
 
 /// Starts the thread inside the namespace. It receives tasks, and ends when the channel is closed.
-pub(super) fn start(book: &Arc<Book>, namespace: &Namespace) -> Result<(Sender<Task>, JoinHandle<()>), NetnsError> {
+pub(super) fn start(log: &Arc<ProbeLog>, namespace: &Namespace) -> Result<(Sender<Task>, JoinHandle<()>), NetnsError> {
     let (tasks, taken) = channel();
-    let book = Arc::clone(book);
+    let log = Arc::clone(log);
     // A new thread inherits the namespace of its creator.
     let thread = namespace.run(move || {
         std::thread::spawn(move || {
-            hurry();
-            Loop { book, due: Vec::new(), connecting: Vec::new(), next_port: 0, steady: HashMap::new() }.run(&taken);
+            raise_priority();
+            Loop { log, due: Vec::new(), connecting: Vec::new(), next_port: 0, steady: HashMap::new() }.run(&taken);
         })
     })?;
     Ok((tasks, thread))
@@ -58,7 +58,7 @@ struct Connecting {
 }
 
 struct Loop {
-    book: Arc<Book>,
+    log: Arc<ProbeLog>,
     /// Next sending time of each channel.
     due: Vec<(Duration, Task)>,
     connecting: Vec<Connecting>,
@@ -70,7 +70,7 @@ struct Loop {
 impl Loop {
     fn run(mut self, tasks: &Receiver<Task>) {
         loop {
-            let now = self.book.now();
+            let now = self.log.now();
             let next = self.due.iter().map(|(at, _)| *at).min();
             let pause = next.map_or(REST, |at| at.saturating_sub(now)).min(REST);
             if pause.is_zero() {
@@ -92,7 +92,7 @@ impl Loop {
     }
 
     fn send(&mut self) {
-        let now = self.book.now();
+        let now = self.log.now();
         for index in 0..self.due.len() {
             let (at, task) = &mut self.due[index];
             if *at > now {
@@ -104,14 +104,14 @@ impl Loop {
             let task = task.clone();
             let port = u16::try_from(self.next_port % PORTS).unwrap_or(0);
             self.next_port += 1;
-            let number = self.book.sending(task.id);
+            let number = self.log.sending(task.id);
             let sent = match task.kind {
                 Kind::Connects => self.connect(&task, number, FIRST_TCP_PORT + port),
                 Kind::Datagrams => datagram(&task, number, FIRST_PORT + port),
                 Kind::OneConnection => self.one_more(&task, number, FIRST_PORT + port),
             };
             if sent.is_err() {
-                self.book.unsent(task.id);
+                self.log.unsent(task.id);
             }
         }
     }
@@ -126,7 +126,7 @@ impl Loop {
         rustix::net::bind(&socket, &anywhere(task.target, port))?;
         match rustix::net::connect(&socket, &task.target) {
             Ok(()) | Err(Errno::INPROGRESS) => {
-                self.connecting.push(Connecting { id: task.id, number, socket, begun: self.book.now() });
+                self.connecting.push(Connecting { id: task.id, number, socket, begun: self.log.now() });
                 Ok(())
             }
             Err(errno) => Err(errno.into()),
@@ -147,12 +147,12 @@ impl Loop {
     }
 
     fn look_at_connects(&mut self) {
-        let now = self.book.now();
-        let book = &self.book;
+        let now = self.log.now();
+        let log = &self.log;
         self.connecting.retain(|one| {
             match sockopt::socket_error(&one.socket) {
                 Ok(Ok(())) if rustix::net::getpeername(&one.socket).is_ok() => {
-                    book.arrived(one.id, one.number);
+                    log.arrived(one.id, one.number);
                     false
                 }
                 Ok(Ok(())) => now < one.begun + CONNECT,

@@ -8,7 +8,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Done, PATIENCE, Stage, Trouble, ensure};
+use super::{PATIENCE, Stage, StageError, StageResult, ensure};
 use crate::helpers::REAL_PATH;
 use tortie_lab::program::{Answer, hiding_packet_filters};
 
@@ -17,13 +17,13 @@ const MARK: &str = "TORTIE_FAULTS_STAGE";
 
 impl Stage {
     /// Starts the agent and waits until it is ready.
-    pub(crate) fn start(&mut self) -> Done {
+    pub(crate) fn start(&mut self) -> StageResult {
         self.spawn()?;
         self.until_ready()
     }
 
     /// Starts the agent. It dies with this thread.
-    pub(crate) fn spawn(&mut self) -> Done {
+    pub(crate) fn spawn(&mut self) -> StageResult {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path())?;
         // Hidden under all their names.
         let hiding = if self.has_packet_filters { String::new() } else { hiding_packet_filters() };
@@ -62,7 +62,7 @@ impl Stage {
     }
 
     /// Waits until the agent is ready.
-    pub(crate) fn until_ready(&mut self) -> Done {
+    pub(crate) fn until_ready(&mut self) -> StageResult {
         self.until("the agent is ready", |stage| {
             stage.check()?;
             Ok(stage.is_ready())
@@ -85,24 +85,24 @@ impl Stage {
     }
 
     /// Returns a metric of the agent.
-    pub(crate) fn metric(&self, name: &str) -> Result<f64, Trouble> {
+    pub(crate) fn metric(&self, name: &str) -> Result<f64, StageError> {
         let value = self.get(9091, "/metrics").and_then(|metrics| metrics.metric(name));
-        value.ok_or_else(|| Trouble::Unexpected(format!("the agent has no metric {name}")))
+        value.ok_or_else(|| StageError::Unexpected(format!("the agent has no metric {name}")))
     }
 
     /// Checks that the agent is alive.
-    pub(crate) fn check(&mut self) -> Done {
+    pub(crate) fn check(&mut self) -> StageResult {
         match &mut self.agent {
-            None => Err(Trouble::AgentEnded("it does not run".to_owned())),
+            None => Err(StageError::AgentEnded("it does not run".to_owned())),
             Some(agent) => match agent.try_wait()? {
                 None => Ok(()),
-                Some(status) => Err(Trouble::AgentEnded(status.to_string())),
+                Some(status) => Err(StageError::AgentEnded(status.to_string())),
             },
         }
     }
 
     /// Returns the exit status if the agent's process has ended.
-    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>, Trouble> {
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>, StageError> {
         let ended = match &mut self.agent {
             None => None,
             Some(agent) => agent.try_wait()?,
@@ -114,22 +114,22 @@ impl Stage {
     }
 
     /// Sends the agent a signal.
-    pub(crate) fn signal(&mut self, signal: Signal) -> Done {
+    pub(crate) fn signal(&mut self, signal: Signal) -> StageResult {
         let agent = self.agent.as_ref().and_then(|agent| Pid::from_raw(i32::try_from(agent.id()).ok()?));
-        let agent = agent.ok_or_else(|| Trouble::AgentEnded("it does not run".to_owned()))?;
-        kill_process(agent, signal).map_err(|errno| Trouble::Files(errno.into()))
+        let agent = agent.ok_or_else(|| StageError::AgentEnded("it does not run".to_owned()))?;
+        kill_process(agent, signal).map_err(|errno| StageError::Files(errno.into()))
     }
 
     /// Returns the agent's process id.
-    pub(crate) fn agent_pid(&self) -> Result<u32, Trouble> {
+    pub(crate) fn agent_pid(&self) -> Result<u32, StageError> {
         self.agent
             .as_ref()
             .map(std::process::Child::id)
-            .ok_or_else(|| Trouble::AgentEnded("it does not run".to_owned()))
+            .ok_or_else(|| StageError::AgentEnded("it does not run".to_owned()))
     }
 
     /// Kills the agent.
-    pub(crate) fn kill(&mut self) -> Done {
+    pub(crate) fn kill(&mut self) -> StageResult {
         self.signal(Signal::KILL)?;
         if let Some(mut agent) = self.agent.take() {
             agent.wait()?;
@@ -139,12 +139,12 @@ impl Stage {
 
     /// Ends the agent by SIGTERM, as a service manager does. It must succeed, and leave no process
     /// behind.
-    pub(crate) fn stop(&mut self) -> Done {
+    pub(crate) fn stop(&mut self) -> StageResult {
         self.stop_within(PATIENCE)
     }
 
     /// As [`Stage::stop`], with another timeout.
-    pub(crate) fn stop_within(&mut self, patience: Duration) -> Done {
+    pub(crate) fn stop_within(&mut self, patience: Duration) -> StageResult {
         self.signal(Signal::TERM)?;
         let mut status = None;
         self.until_within(patience, "the agent ends after SIGTERM", |stage| {

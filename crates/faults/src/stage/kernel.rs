@@ -4,12 +4,12 @@ use std::{os::unix::fs::MetadataExt, path::PathBuf};
 
 use tortie_bpf::NetfilterLink;
 
-use super::{Done, Stage, Trouble};
+use super::{Stage, StageError, StageResult};
 use crate::Backend;
 
 impl Stage {
     /// Returns all tables, sets, routes to pods and pinned links, without volatile values.
-    pub(crate) fn kernel_state(&self) -> Result<Vec<String>, Trouble> {
+    pub(crate) fn kernel_state(&self) -> Result<Vec<String>, StageError> {
         let mut state = self.tables(self.backend)?;
         state.extend(self.nftables()?);
         // Sets are listed in the order of their creation, which does not matter.
@@ -26,7 +26,7 @@ impl Stage {
 
     /// Returns tunnel devices with their FDB and neighbour entries, routes through them, and
     /// blackhole routes.
-    pub(crate) fn overlay(&self) -> Result<Vec<String>, Trouble> {
+    pub(crate) fn overlay(&self) -> Result<Vec<String>, StageError> {
         let lines =
             "ip -o -d addr show type vxlan | sed 's/^[0-9]*: //; s/valid_lft.*//'; bridge fdb | grep vxlan || true
              ip -4 neigh show nud permanent | grep vxlan || true; ip -6 neigh show nud permanent | grep vxlan || true
@@ -45,7 +45,7 @@ impl Stage {
     }
 
     /// Returns all tables of an implementation of iptables.
-    pub(crate) fn tables(&self, backend: Backend) -> Result<Vec<String>, Trouble> {
+    pub(crate) fn tables(&self, backend: Backend) -> Result<Vec<String>, StageError> {
         let mut state = Vec::new();
         let backend = backend.name();
         for program in ["iptables", "ip6tables"] {
@@ -60,7 +60,7 @@ impl Stage {
 
     /// Returns the agent's nftables tables, without volatile values and independent of the creation
     /// order of chains, sets and elements.
-    pub(crate) fn nftables(&self) -> Result<Vec<String>, Trouble> {
+    pub(crate) fn nftables(&self) -> Result<Vec<String>, StageError> {
         let mut state = Vec::new();
         for family in ["ip", "ip6"] {
             let listed = self.shell(&format!("nft -s list table {family} calico 2>/dev/null || true"))?;
@@ -92,7 +92,7 @@ impl Stage {
     }
 
     /// Returns the routes to pods.
-    pub(crate) fn routes(&self) -> Result<Vec<String>, Trouble> {
+    pub(crate) fn routes(&self) -> Result<Vec<String>, StageError> {
         let routes = self.shell("ip -4 route show; ip -6 route show")?;
         let to_pods = routes.lines().filter(|line| line.contains("dev cali") && !line.starts_with("fe80"));
         Ok(to_pods.map(|line| line.trim().to_owned()).collect())
@@ -120,7 +120,7 @@ impl Stage {
     }
 
     /// Detaches all eBPF programs, as another process with root may.
-    pub(crate) fn detach_programs(&self) -> Done {
+    pub(crate) fn detach_programs(&self) -> StageResult {
         for link in self.links() {
             // With attachment by rule, the pinned object is the program.
             if let Ok(link) = NetfilterLink::open(&link) {
@@ -134,7 +134,7 @@ impl Stage {
     }
 
     /// Returns state that cleanup should have removed.
-    pub(crate) fn left_over(&self) -> Result<Vec<String>, Trouble> {
+    pub(crate) fn left_over(&self) -> Result<Vec<String>, StageError> {
         let mut left = self.routes()?;
         left.extend(self.overlay()?);
         for backend in Backend::IPTABLES {

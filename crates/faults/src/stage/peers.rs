@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::{Done, Stage, Trouble};
+use super::{Stage, StageError, StageResult};
 use tortie_lab::{
     netns::Namespace,
     pods::node_name,
@@ -11,7 +11,7 @@ use tortie_lab::{
 
 impl Stage {
     /// Starts the agents of the other nodes.
-    pub(super) fn start_peers(&mut self) -> Done {
+    pub(super) fn start_peers(&mut self) -> StageResult {
         for number in self.peers.len() + 1..self.lab.nodes() {
             let peer = self.one_more_agent(number, &node_name(number))?;
             self.peers.push(peer);
@@ -21,7 +21,7 @@ impl Stage {
 
     /// Starts an agent on a node, with a folder of this name and without ports. It ends when
     /// dropped.
-    pub(crate) fn one_more_agent(&self, number: usize, folder: &str) -> Result<Program, Trouble> {
+    pub(crate) fn one_more_agent(&self, number: usize, folder: &str) -> Result<Program, StageError> {
         let folder = self.folder.join(folder);
         std::fs::create_dir_all(&folder)?;
         let mut command = if self.by_programs && number > 0 {
@@ -48,7 +48,7 @@ impl Stage {
     }
 
     /// Returns the namespace of the node of this number, from 0.
-    pub(crate) fn node(&self, number: usize) -> Result<&Namespace, Trouble> {
-        self.lab.node_at(number).ok_or_else(|| Trouble::Unexpected(format!("no {}", node_name(number))))
+    pub(crate) fn node(&self, number: usize) -> Result<&Namespace, StageError> {
+        self.lab.node_at(number).ok_or_else(|| StageError::Unexpected(format!("no {}", node_name(number))))
     }
 }

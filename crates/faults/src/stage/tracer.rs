@@ -10,7 +10,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Done, Stage, Trouble, ensure};
+use super::{Stage, StageError, StageResult, ensure};
 
 /// Maximum time until all traced threads are released.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -52,31 +52,31 @@ impl Stage {
     /// Treats calls of these sorts (`bpf`, or `sendto,recvfrom`) of the agent in this way from now
     /// on: `error=ENOMEM:when=3` fails the third of them in each thread, `signal=KILL:when=3+`
     /// kills the agent before it.
-    pub(crate) fn inject(&mut self, calls: &str, how: &str) -> Result<Tracer, Trouble> {
+    pub(crate) fn inject(&mut self, calls: &str, how: &str) -> Result<Tracer, StageError> {
         let agent = self.agent_pid()?;
         let log = self.folder().join("calls");
-        let said = self.folder().join("strace");
+        let stderr = self.folder().join("strace");
         let process = Command::new("strace")
             .args(["-f", "-qq", "-e", &format!("trace={calls}"), "-e", &format!("inject={calls}:{how}"), "-o"])
             .arg(&log)
             .args(["-p", &agent.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(fs::File::create(&said)?)
+            .stderr(fs::File::create(&stderr)?)
             .spawn()?;
         let mut tracer = Tracer { process, log };
         // A busy agent may make the fatal call while strace still attaches to its other threads.
         let is_fatal = how.starts_with("signal=KILL");
         self.until("strace is attached to every thread of the agent", |stage| {
-            if is_fatal && matches!(stage.check(), Err(Trouble::AgentEnded(_))) {
+            if is_fatal && matches!(stage.check(), Err(StageError::AgentEnded(_))) {
                 return Ok(true);
             }
             if let Some(status) = tracer.process.try_wait()? {
                 if is_fatal && status.success() {
                     return Ok(true);
                 }
-                let said = fs::read_to_string(&said).unwrap_or_default();
-                return Err(Trouble::Unexpected(format!("strace ended ({status}): {said}")));
+                let stderr = fs::read_to_string(&stderr).unwrap_or_default();
+                return Err(StageError::Unexpected(format!("strace ended ({status}): {stderr}")));
             }
             stage.check()?;
             Ok(traced(agent))
@@ -85,7 +85,7 @@ impl Stage {
     }
 
     /// Starts the agent and stops it before its first call. [`Stage::go_on`] continues it.
-    pub(crate) fn spawn_stopped(&mut self) -> Done {
+    pub(crate) fn spawn_stopped(&mut self) -> StageResult {
         self.prelude = "kill -STOP $$".to_owned();
         let spawned = self.spawn();
         self.prelude.clear();
@@ -95,12 +95,12 @@ impl Stage {
     }
 
     /// Continues an agent that was [stopped](Stage::spawn_stopped).
-    pub(crate) fn go_on(&mut self) -> Done {
+    pub(crate) fn go_on(&mut self) -> StageResult {
         self.signal(Signal::CONT)
     }
 
     /// Checks that there is a link for each hook and family.
-    pub(crate) fn has_all_links(&self) -> Done {
+    pub(crate) fn has_all_links(&self) -> StageResult {
         let links = self.links();
         ensure(links.len() == 8, || format!("there is not one link for each hook and family: {links:?}"))
     }

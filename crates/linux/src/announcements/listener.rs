@@ -39,13 +39,13 @@ pub(super) struct Listener {
 
 /// Socket for one kind of packet from all interfaces of this network namespace. A socket for all
 /// kinds would receive every packet of the node.
-struct Ear {
+struct PacketReceiver {
     socket: OwnedFd,
     /// Whether any packet is an announcement.
     any: bool,
 }
 
-impl Ear {
+impl PacketReceiver {
     fn open(protocol: Protocol, any: bool) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, Some(protocol))?;
@@ -57,7 +57,7 @@ impl Ear {
 
     /// Reads the received packets, reports the machines that have announced themselves, and removes
     /// them from `awaited`. Returns true if more packets may wait.
-    fn hear(&self, awaited: &mut BTreeMap<u32, Vec<u64>>, report: &Report) -> io::Result<bool> {
+    fn receive(&self, awaited: &mut BTreeMap<u32, Vec<u64>>, report: &Report) -> io::Result<bool> {
         for _ in 0..BATCH {
             let mut packet = [0; PACKET];
             let (length, origin) = match recvfrom(&self.socket, &mut packet[..], RecvFlags::empty()) {
@@ -82,15 +82,15 @@ impl Listener {
         watches: impl Iterator<Item = &'a AnnouncementWatch>,
         report: Arc<Report>,
     ) -> io::Result<Self> {
-        let ears = [Ear::open(eth::RARP, true)?, Ear::open(eth::ARP, false)?];
+        let receivers = [PacketReceiver::open(eth::RARP, true)?, PacketReceiver::open(eth::ARP, false)?];
         let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC)?;
         let mut awaited: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         for watch in watches {
             awaited.entry(watch.index).or_default().push(watch.number);
         }
         let listen = move || {
-            if let Err(error) = listen(&ears, &stopped, awaited, &*report) {
-                tracing::warn!(%error, "Cannot listen for announcements of virtual machines any more");
+            if let Err(error) = listen(&receivers, &stopped, awaited, &*report) {
+                tracing::warn!(%error, "the listener for announcements of virtual machines has ended");
             }
         };
         thread::Builder::new().name("announcements".to_owned()).spawn(listen)?;
@@ -98,17 +98,22 @@ impl Listener {
     }
 }
 
-fn listen(ears: &[Ear; 2], stopped: &OwnedFd, mut awaited: BTreeMap<u32, Vec<u64>>, report: &Report) -> io::Result<()> {
+fn listen(
+    receivers: &[PacketReceiver; 2],
+    stopped: &OwnedFd,
+    mut awaited: BTreeMap<u32, Vec<u64>>,
+    report: &Report,
+) -> io::Result<()> {
     while !awaited.is_empty() {
-        let [rarp, arp] = ears.each_ref().map(|ear| PollFd::new(&ear.socket, PollFlags::IN));
+        let [rarp, arp] = receivers.each_ref().map(|receiver| PollFd::new(&receiver.socket, PollFlags::IN));
         let mut descriptors = [rarp, arp, PollFd::from_borrowed_fd(stopped.as_fd(), PollFlags::IN)];
         poll_for(&mut descriptors, LONGEST_WAIT)?;
         if descriptors.last().is_some_and(|stopped| !stopped.revents().is_empty()) {
             return Ok(());
         }
         let mut is_busy = false;
-        for ear in ears {
-            is_busy |= ear.hear(&mut awaited, report)?;
+        for receiver in receivers {
+            is_busy |= receiver.receive(&mut awaited, report)?;
         }
         if is_busy {
             thread::sleep(REST);

@@ -53,8 +53,7 @@ impl Announcements {
                 Err(error) => {
                     let interfaces: Vec<&str> = watches.iter().map(|watch| watch.interface.as_str()).collect();
                     let interfaces = interfaces.join(" ");
-                    let what = "Cannot listen for announcements of virtual machines";
-                    tracing::warn!(%error, interfaces, "{what}; their routes follow at the end of the migrations");
+                    tracing::warn!(%error, interfaces, "announcements of virtual machines are unavailable; routes follow at the end of migrations");
                 }
             }
         }

@@ -25,7 +25,7 @@ mod tests {
     }
 
     #[test]
-    fn who_speaks_of_its_own_address_announces_itself() {
+    fn packets_about_the_own_address_are_announcements() {
         for (packet, expected) in [
             (format!("{WHO_HAS} 0a410001"), true),
             (format!("{WHO_HAS} 0a410001 {}", "00".repeat(18)), true),

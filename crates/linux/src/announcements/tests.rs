@@ -59,13 +59,13 @@ impl Node {
 
     /// Makes the second machine announce itself in this way. All earlier packets of this kind have
     /// been received then.
-    fn hear_all(&mut self, announcement: &[u8]) -> Vec<u64> {
+    fn send_and_collect(&mut self, announcement: &[u8]) -> Vec<u64> {
         self.machines[1].send(announcement).unwrap();
-        let mut heard = Vec::new();
-        while heard.last() != Some(&80) {
-            heard.push(self.reported.recv_timeout(PATIENCE).unwrap());
+        let mut reported = Vec::new();
+        while reported.last() != Some(&80) {
+            reported.push(self.reported.recv_timeout(PATIENCE).unwrap());
         }
-        heard
+        reported
     }
 }
 
@@ -75,14 +75,14 @@ fn threads() -> usize {
 }
 
 kernel_test! {
-    fn each_kind_of_announcement_is_heard_once_and_nothing_else_is() {
+    fn each_kind_of_announcement_is_reported_once_and_no_other_packet() {
         for announcement in [gratuitous_arp(MAC, ADDRESS), reverse_arp(MAC)] {
             let mut node = Node::new();
             node.expect(&[7, 8]);
             node.machines[0].send(&arp_request(MAC, ADDRESS, OTHER)).unwrap();
             node.machines[0].send(&announcement).unwrap();
             node.machines[0].send(&announcement).unwrap();
-            assert_eq!(node.hear_all(&announcement), [70, 80]);
+            assert_eq!(node.send_and_collect(&announcement), [70, 80]);
         }
     }
 
@@ -92,28 +92,28 @@ kernel_test! {
             node.expect(&[7, 8]);
             node.machines[0].send(&arp_request(MAC, ADDRESS, OTHER)).unwrap();
             node.host.send(&announcement).unwrap();
-            assert_eq!(node.hear_all(&announcement), [80]);
+            assert_eq!(node.send_and_collect(&announcement), [80]);
         }
     }
 
-    fn an_interface_where_none_is_expected_is_not_heard() {
+    fn interfaces_without_expected_machine_are_ignored() {
         let mut node = Node::new();
         node.expect(&[8]);
         node.machines[0].send(&reverse_arp(MAC)).unwrap();
-        assert_eq!(node.hear_all(&reverse_arp(MAC)), [80]);
+        assert_eq!(node.send_and_collect(&reverse_arp(MAC)), [80]);
     }
 
-    fn who_comes_to_be_expected_is_heard_and_who_was_before_still_is() {
+    fn machines_expected_later_and_earlier_are_both_reported() {
         let mut node = Node::new();
         node.expect(&[7]);
         node.expect(&[7, 8]);
         node.machines[0].send(&reverse_arp(MAC)).unwrap();
         assert_eq!(node.reported.recv_timeout(PATIENCE), Ok(70));
         node.expect(&[8]);
-        assert_eq!(node.hear_all(&reverse_arp(MAC)), [80]);
+        assert_eq!(node.send_and_collect(&reverse_arp(MAC)), [80]);
     }
 
-    fn nobody_listens_when_nothing_is_expected() {
+    fn the_listener_ends_when_no_machine_is_expected() {
         let mut node = Node::new();
         let before = threads();
         node.expect(&[7]);

@@ -9,10 +9,10 @@ use tortie_bpf::{NetfilterLink, NetfilterPosition, Program};
 use tortie_ebpf::hooks::{Attachment, LICENSE};
 use tortie_model::Family;
 
-use super::edge::{Place, Turn};
-use crate::netlink::bpf_rule::{self, AskedProgram, RulePlace};
+use super::edge::{Place, PrioritySlot};
+use crate::error_context::with_context;
+use crate::netlink::bpf_rule::{self, RulePlace, RuleProgram};
 use crate::netlink::{NetlinkError, Nftables};
-use crate::placed::placed;
 
 /// r0 = 0; exit
 const NOTHING: [u8; 16] = [0xb7, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
@@ -22,7 +22,8 @@ const NOTHING: [u8; 16] = [0xb7, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0]
 pub enum LinuxLink {
     /// By a link, for as long as the link is open or pinned.
     Link(NetfilterLink),
-    /// By a rule, which stays after the process ends. The program is pinned in its place.
+    /// By a rule, which stays after the process ends. There is no link to pin, so the program is
+    /// pinned.
     Rule(Program),
 }
 
@@ -80,12 +81,12 @@ impl Attacher {
     fn find(&mut self) -> io::Result<&Result<Attachment, NoHooks>> {
         let found = match self.found.take() {
             Some(found) => found,
-            None => self.ask()?,
+            None => self.probe()?,
         };
         Ok(self.found.insert(found))
     }
 
-    fn ask(&self) -> io::Result<Result<Attachment, NoHooks>> {
+    fn probe(&self) -> io::Result<Result<Attachment, NoHooks>> {
         let mut lacking = Vec::new();
         for attachment in Attachment::ALL {
             if self.wanted.is_some_and(|wanted| wanted != attachment) {
@@ -97,7 +98,7 @@ impl Attacher {
             };
             match why {
                 None => {
-                    tracing::info!("eBPF programs are attached by {}", in_words(attachment));
+                    tracing::info!(attachment = in_words(attachment), "eBPF programs are attached");
                     return Ok(Ok(attachment));
                 }
                 Some(why) => lacking.push(why),
@@ -109,7 +110,7 @@ impl Attacher {
 
     fn lacks_rules(&self) -> io::Result<Option<String>> {
         let program = Program::load_socket_filter("tortie_probe", LICENSE, &NOTHING).map_err(forbidden)?;
-        let lacking = bpf_rule::lacking(self.timeout, asked(&program)?).map_err(failed)?;
+        let lacking = bpf_rule::lacking(self.timeout, rule_program(&program)?).map_err(failed)?;
         Ok(lacking.map(|why| {
             format!(
                 "no rules of nftables that ask programs, for which it must be built with CONFIG_NFT_COMPAT and \
@@ -129,9 +130,9 @@ impl Attacher {
     /// reported as busy.
     pub(super) fn attach(&mut self, place: Place, generation: u64, program: &Program) -> io::Result<LinuxLink> {
         let [even, odd] = place.hook.priorities();
-        let priority = match Turn::of(generation) {
-            Turn::Even => even,
-            Turn::Odd => odd,
+        let priority = match PrioritySlot::of(generation) {
+            PrioritySlot::Even => even,
+            PrioritySlot::Odd => odd,
         };
         let hook = place.hook.number();
         match self.attachment()? {
@@ -144,7 +145,7 @@ impl Attacher {
             }
             Attachment::Rule => {
                 let at = RulePlace { family: place.family, hook, chain: place.hook.name(), priority };
-                let is_new = bpf_rule::attach(self.timeout, generation, &at, asked(program)?).map_err(failed)?;
+                let is_new = bpf_rule::attach(self.timeout, generation, &at, rule_program(program)?).map_err(failed)?;
                 if is_new { program.try_clone().map(LinuxLink::Rule) } else { Err(io::ErrorKind::ResourceBusy.into()) }
             }
         }
@@ -220,7 +221,7 @@ fn forbidden(error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::PermissionDenied {
         return error;
     }
-    placed("loading programs needs CAP_BPF, CAP_PERFMON and the system call bpf")(error)
+    with_context("loading programs needs CAP_BPF, CAP_PERFMON and the system call bpf")(error)
 }
 
 fn in_words(attachment: Attachment) -> &'static str {
@@ -230,8 +231,8 @@ fn in_words(attachment: Attachment) -> &'static str {
     }
 }
 
-fn asked(program: &Program) -> io::Result<AskedProgram> {
-    Ok(AskedProgram { descriptor: program.descriptor(), id: program.info()?.id })
+fn rule_program(program: &Program) -> io::Result<RuleProgram> {
+    Ok(RuleProgram { descriptor: program.descriptor(), id: program.info()?.id })
 }
 
 fn failed(error: NetlinkError) -> io::Error {

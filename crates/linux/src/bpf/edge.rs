@@ -27,14 +27,14 @@ impl fmt::Display for Place {
 /// One of two alternating priorities of programs. Two generations can be attached at the same time;
 /// then both must allow a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Turn {
+pub enum PrioritySlot {
     /// The first priority.
     Even,
     /// The second priority.
     Odd,
 }
 
-impl Turn {
+impl PrioritySlot {
     /// Returns the turn of a generation.
     #[must_use]
     pub const fn of(generation: u64) -> Self {
@@ -49,7 +49,7 @@ pub(super) fn generation_of(folder: &str) -> Option<u64> {
 
 /// Pinned object other than a link.
 #[derive(Clone, Copy, Debug)]
-pub enum Kept<'a, M, P> {
+pub enum Pinned<'a, M, P> {
     /// A map.
     Map(&'a M),
     /// A program.
@@ -131,25 +131,25 @@ pub trait Edge: fmt::Debug + Send {
     ///
     /// # Errors
     /// The error of the kernel.
-    fn keep(&mut self, folder: &str, name: &str, what: Kept<'_, Self::Map, Self::Program>) -> io::Result<()>;
+    fn pin_object(&mut self, folder: &str, name: &str, object: Pinned<'_, Self::Map, Self::Program>) -> io::Result<()>;
 
     /// Opens a pinned map, and returns its number of values.
     ///
     /// # Errors
     /// The error of the kernel, or that the object is no such map.
-    fn kept_map(&mut self, folder: &str, name: &str, kind: MapKind) -> io::Result<(Self::Map, u32)>;
+    fn pinned_map(&mut self, folder: &str, name: &str, kind: MapKind) -> io::Result<(Self::Map, u32)>;
 
     /// Opens a pinned program and its link, which may have been detached.
     ///
     /// # Errors
     /// The error of the kernel, or that the link belongs to another program.
-    fn kept_program(&mut self, folder: &str, name: &str, link: &str) -> io::Result<(Self::Program, Self::Link)>;
+    fn pinned_program(&mut self, folder: &str, name: &str, link: &str) -> io::Result<(Self::Program, Self::Link)>;
 
     /// Reads a pinned text.
     ///
     /// # Errors
     /// The error of the kernel.
-    fn kept_text(&mut self, folder: &str, name: &str) -> io::Result<String>;
+    fn pinned_text(&mut self, folder: &str, name: &str) -> io::Result<String>;
 
     /// Pins a link under this name in a folder, so that it stays attached beyond the end of the
     /// process. The folder is created if missing; an existing object of that name is replaced.

@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tortie_ebpf::layout::MapKind;
 
-use super::edge::{Edge, Kept, Place, Turn, generation_of};
+use super::edge::{Edge, Pinned, Place, PrioritySlot, generation_of};
 use super::log::LogSource;
 
 /// State that survives a process.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct FakeState {
     maps: BTreeMap<u32, BTreeMap<u32, Vec<u8>>>,
     sizes: BTreeMap<u32, (MapKind, u32)>,
-    links: BTreeMap<u32, HeldLink>,
+    links: BTreeMap<u32, FakeLink>,
     pins: BTreeMap<String, BTreeMap<String, Pin>>,
     next: u32,
     /// The values that were written into maps.
@@ -48,7 +48,7 @@ enum Pin {
 }
 
 #[derive(Debug)]
-struct HeldLink {
+struct FakeLink {
     place: Place,
     generation: u64,
     maps: Vec<(MapKind, u32)>,
@@ -56,8 +56,8 @@ struct HeldLink {
     is_detached: bool,
 }
 
-impl Held {
-    fn is_attached(&self, id: u32, link: &HeldLink) -> bool {
+impl FakeState {
+    fn is_attached(&self, id: u32, link: &FakeLink) -> bool {
         let is_pinned = self.pins.values().any(|names| names.values().any(|pinned| *pinned == Pin::Link(id)));
         !link.is_detached && (self.by_rules || is_pinned || link.process.strong_count() > 0)
     }
@@ -86,7 +86,7 @@ impl Held {
         number(MapKind::Blocks, block).filter(|version| *version == block)
     }
 
-    fn judge(&mut self) {
+    fn check_protection(&mut self) {
         let places: BTreeSet<Place> = self.links.values().map(|link| link.place).collect();
         for place in places {
             let enforced = self.enforced(place);
@@ -152,7 +152,7 @@ impl Held {
 /// Process that uses the kernel.
 #[derive(Debug)]
 pub(super) struct FakeEdge {
-    held: Arc<Mutex<Held>>,
+    held: Arc<Mutex<FakeState>>,
     process: Arc<()>,
     /// Layout version of the maps that it writes.
     pub(super) layout_version: u32,
@@ -161,16 +161,16 @@ pub(super) struct FakeEdge {
 }
 
 impl FakeEdge {
-    pub(super) fn new(held: &Arc<Mutex<Held>>) -> Self {
+    pub(super) fn new(held: &Arc<Mutex<FakeState>>) -> Self {
         Self { held: Arc::clone(held), process: Arc::new(()), layout_version: 1, settings: "" }
     }
 
-    fn pinned(held: &Held, folder: &str, name: &str) -> io::Result<Pin> {
+    fn pinned(held: &FakeState, folder: &str, name: &str) -> io::Result<Pin> {
         let pin = held.pins.get(folder).and_then(|pins| pins.get(name));
         pin.cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn step<T>(&mut self, act: impl FnOnce(&mut Held, &Arc<()>) -> io::Result<T>) -> io::Result<T> {
+    fn step<T>(&mut self, act: impl FnOnce(&mut FakeState, &Arc<()>) -> io::Result<T>) -> io::Result<T> {
         let mut held = lock(&self.held);
         held.steps += 1;
         let step = held.steps;
@@ -181,12 +181,12 @@ impl FakeEdge {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let result = act(&mut held, &self.process);
-        held.judge();
+        held.check_protection();
         result
     }
 }
 
-pub(super) fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
+pub(super) fn lock(held: &Mutex<FakeState>) -> MutexGuard<'_, FakeState> {
     held.lock().unwrap()
 }
 
@@ -243,11 +243,11 @@ impl Edge for FakeEdge {
 
     fn attach(&mut self, place: Place, generation: u64, program: &Self::Program) -> io::Result<Self::Link> {
         self.step(|held, _| {
-            let at = |link: &HeldLink| (link.place, Turn::of(link.generation));
+            let at = |link: &FakeLink| (link.place, PrioritySlot::of(link.generation));
             let is_taken = held
                 .links
                 .iter()
-                .any(|(id, link)| at(link) == (place, Turn::of(generation)) && held.is_attached(*id, link));
+                .any(|(id, link)| at(link) == (place, PrioritySlot::of(generation)) && held.is_attached(*id, link));
             if is_taken {
                 return Err(io::ErrorKind::ResourceBusy.into());
             }
@@ -255,7 +255,7 @@ impl Edge for FakeEdge {
             let handle = Arc::new(());
             let process = Arc::downgrade(&handle);
             held.links
-                .insert(held.next, HeldLink { place, generation, maps: program.clone(), process, is_detached: false });
+                .insert(held.next, FakeLink { place, generation, maps: program.clone(), process, is_detached: false });
             Ok((held.next, handle))
         })
     }
@@ -265,11 +265,11 @@ impl Edge for FakeEdge {
         self.step(|_, _| Ok(made_of))
     }
 
-    fn keep(&mut self, folder: &str, name: &str, what: Kept<'_, u32, Self::Program>) -> io::Result<()> {
-        let pin = match what {
-            Kept::Map(map) => Pin::Map(*map),
-            Kept::Program(program) => Pin::Program(program.clone()),
-            Kept::Text(text) => Pin::Text(text.to_owned()),
+    fn pin_object(&mut self, folder: &str, name: &str, object: Pinned<'_, u32, Self::Program>) -> io::Result<()> {
+        let pin = match object {
+            Pinned::Map(map) => Pin::Map(*map),
+            Pinned::Program(program) => Pin::Program(program.clone()),
+            Pinned::Text(text) => Pin::Text(text.to_owned()),
         };
         self.step(|held, _| {
             held.pins.entry(folder.to_owned()).or_default().insert(name.to_owned(), pin);
@@ -277,14 +277,14 @@ impl Edge for FakeEdge {
         })
     }
 
-    fn kept_map(&mut self, folder: &str, name: &str, kind: MapKind) -> io::Result<(u32, u32)> {
+    fn pinned_map(&mut self, folder: &str, name: &str, kind: MapKind) -> io::Result<(u32, u32)> {
         self.step(|held, _| match Self::pinned(held, folder, name)? {
             Pin::Map(map) if held.sizes[&map].0 == kind => Ok((map, held.sizes[&map].1)),
             _ => Err(io::ErrorKind::InvalidData.into()),
         })
     }
 
-    fn kept_program(&mut self, folder: &str, name: &str, link: &str) -> io::Result<(Self::Program, Self::Link)> {
+    fn pinned_program(&mut self, folder: &str, name: &str, link: &str) -> io::Result<(Self::Program, Self::Link)> {
         self.step(|held, _| match (Self::pinned(held, folder, name)?, Self::pinned(held, folder, link)?) {
             (Pin::Program(program), Pin::Link(link)) if held.links[&link].maps == program => {
                 Ok((program, (link, Arc::new(()))))
@@ -293,7 +293,7 @@ impl Edge for FakeEdge {
         })
     }
 
-    fn kept_text(&mut self, folder: &str, name: &str) -> io::Result<String> {
+    fn pinned_text(&mut self, folder: &str, name: &str) -> io::Result<String> {
         self.step(|held, _| match Self::pinned(held, folder, name)? {
             Pin::Text(text) => Ok(text),
             _ => Err(io::ErrorKind::InvalidData.into()),

@@ -17,7 +17,7 @@ use tortie_ebpf::layout::{LOG_BYTES, MAX_BLOCKS, MapKind, ROOTS};
 use tortie_ebpf::{AdoptError, Write};
 use tortie_model::{Family, with_causes};
 
-use super::edge::{Edge, Kept, Place};
+use super::edge::{Edge, Pinned, Place};
 use super::log::LogSource;
 
 const UNFINISHED: &str = "-new";
@@ -59,32 +59,32 @@ enum TakeOverError {
     NotAttached(String),
     /// A pinned object cannot be read.
     #[error(transparent)]
-    Kept(#[from] EdgeError),
+    Pinned(#[from] EdgeError),
     #[error(transparent)]
     Content(#[from] AdoptError<io::Error>),
 }
 
 /// Operation that failed, with the error of the kernel.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}")]
+#[error("{operation}")]
 pub struct EdgeError {
     /// Description of the operation.
-    pub what: String,
+    pub operation: String,
     /// Error of the kernel.
     #[source]
     pub error: io::Error,
 }
 
-fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> EdgeError {
-    let what = what.into();
-    move |error| EdgeError { what, error }
+fn failed(operation: impl Into<String>) -> impl FnOnce(io::Error) -> EdgeError {
+    let operation = operation.into();
+    move |error| EdgeError { operation, error }
 }
 
 /// Result of a check of the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Repairs {
     /// Repaired changes of other processes.
-    pub things: Vec<String>,
+    pub repaired: Vec<String>,
 }
 
 /// The maps and programs in use.
@@ -159,13 +159,12 @@ impl<E: Edge> Generations<E> {
     ///
     /// # Errors
     /// The operation that failed.
-    pub(super) fn bring(&mut self, contents: &mut impl Contents) -> Result<(), EdgeError> {
+    pub(super) fn reconcile(&mut self, contents: &mut impl Contents) -> Result<(), EdgeError> {
         if std::mem::take(&mut self.is_new) {
             match self.adopt(contents) {
                 Ok(generation) => self.current = generation,
                 Err(why) => {
-                    let why = with_causes(&why);
-                    tracing::info!("eBPF programs of a former process are replaced: {why}");
+                    tracing::info!(why = %with_causes(&why), "eBPF programs of a former process are replaced");
                 }
             }
         }
@@ -209,7 +208,7 @@ impl<E: Edge> Generations<E> {
         let folder = number.to_string();
         let places = self.places();
         let made_of = self.edge.made_of(&places)?;
-        let found = self.edge.kept_text(&folder, MADE_OF).map_err(failed(MADE_OF))?;
+        let found = self.edge.pinned_text(&folder, MADE_OF).map_err(failed(MADE_OF))?;
         if found != made_of {
             return Err(TakeOverError::MadeOf { found, wanted: made_of });
         }
@@ -223,7 +222,7 @@ impl<E: Edge> Generations<E> {
         for kind in MapKind::ALL {
             let (map, entries) = self
                 .edge
-                .kept_map(&folder, &map_name(kind), kind)
+                .pinned_map(&folder, &map_name(kind), kind)
                 .map_err(failed(format!("the map {}", kind.name())))?;
             generation.maps.push((kind, map));
             generation.entries.push((kind, entries));
@@ -232,7 +231,7 @@ impl<E: Edge> Generations<E> {
             let name = place.to_string();
             let (program, link) = self
                 .edge
-                .kept_program(&folder, &program_name(place), &name)
+                .pinned_program(&folder, &program_name(place), &name)
                 .map_err(failed(format!("the program {name}")))?;
             match self.edge.attach(place, number, &program) {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
@@ -286,7 +285,7 @@ impl<E: Edge> Generations<E> {
         let unfinished = format!("{number}{UNFINISHED}");
         self.has_old = true;
         let places = self.places();
-        if let Err(error) = generation.keep(&mut self.edge, &places, &unfinished) {
+        if let Err(error) = generation.pin_objects(&mut self.edge, &places, &unfinished) {
             // Programs that are already attached must not deny packets that the former programs
             // allow.
             drop(generation);
@@ -324,24 +323,24 @@ impl<E: Edge> Generations<E> {
     }
 
     /// Checks links and maps, and repairs them. Detached links are attached again. Maps that
-    /// another process has written are replaced by the next [`bring`](Self::bring).
+    /// another process has written are replaced by the next [`reconcile`](Self::reconcile).
     ///
     /// # Errors
     /// The operation that failed.
     pub(super) fn check(&mut self, contents: &impl Contents) -> Result<Repairs, EdgeError> {
         let mut repairs = self.check_links()?;
         let Some(current) = &self.current else { return Ok(repairs) };
-        let before = repairs.things.len();
+        let before = repairs.repaired.len();
         for Write { map, index, value } in contents.all().into_iter().filter(|write| !write.map.is_per_cpu()) {
             let found =
                 self.edge.read(current.map(map), index).map_err(failed(format!("reading the map {}", map.name())))?;
             if found != value {
-                repairs.things.push(format!("the map {} was out of sync", map.name()));
+                repairs.repaired.push(format!("the map {} was out of sync", map.name()));
                 self.is_spoilt = true;
                 break;
             }
         }
-        self.counts.repairs += (repairs.things.len() - before) as u64;
+        self.counts.repairs += (repairs.repaired.len() - before) as u64;
         Ok(repairs)
     }
 
@@ -355,14 +354,14 @@ impl<E: Edge> Generations<E> {
             let name = attached.place.to_string();
             let must_pin = match self.edge.attach(attached.place, current.number, &attached.program) {
                 Ok(link) => {
-                    repairs.things.push(format!("the program {name} was not attached"));
+                    repairs.repaired.push(format!("the program {name} was not attached"));
                     attached.link = link;
                     true
                 }
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                     let is_pinned = pinned.contains(&name);
                     if !is_pinned {
-                        repairs.things.push(format!("the program {name} was not pinned"));
+                        repairs.repaired.push(format!("the program {name} was not pinned"));
                     }
                     !is_pinned
                 }
@@ -372,9 +371,9 @@ impl<E: Edge> Generations<E> {
                 self.edge.pin(&folder, &name, &attached.link).map_err(failed(format!("pinning the program {name}")))?;
             }
         }
-        let kept = current.keep_rest(&mut self.edge, &folder, &pinned)?;
-        repairs.things.extend(kept.into_iter().map(|name| format!("{name} was not pinned")));
-        self.counts.repairs += repairs.things.len() as u64;
+        let repinned = current.pin_rest(&mut self.edge, &folder, &pinned)?;
+        repairs.repaired.extend(repinned.into_iter().map(|name| format!("{name} was not pinned")));
+        self.counts.repairs += repairs.repaired.len() as u64;
         Ok(repairs)
     }
 
@@ -431,28 +430,28 @@ impl<E: Edge> Generation<E> {
     }
 
     /// Attaches the programs, and pins all objects.
-    fn keep(&mut self, edge: &mut E, places: &[Place], folder: &str) -> Result<(), EdgeError> {
+    fn pin_objects(&mut self, edge: &mut E, places: &[Place], folder: &str) -> Result<(), EdgeError> {
         self.made_of = edge.made_of(places).map_err(failed("making programs"))?;
         // Pinned first, since a generation without a folder could not be recognized as incomplete.
-        edge.keep(folder, MADE_OF, Kept::Text(&self.made_of)).map_err(failed(format!("pinning {MADE_OF}")))?;
+        edge.pin_object(folder, MADE_OF, Pinned::Text(&self.made_of)).map_err(failed(format!("pinning {MADE_OF}")))?;
         for place in places {
             self.attach(edge, *place, folder)?;
         }
-        self.keep_rest(edge, folder, &[MADE_OF.to_owned()]).map(drop)
+        self.pin_rest(edge, folder, &[MADE_OF.to_owned()]).map(drop)
     }
 
     /// Pins the maps, programs and the text that are not pinned yet, and returns their names.
-    fn keep_rest(&self, edge: &mut E, folder: &str, names: &[String]) -> Result<Vec<String>, EdgeError> {
-        let maps = self.maps.iter().map(|(kind, map)| (map_name(*kind), Kept::Map(map)));
+    fn pin_rest(&self, edge: &mut E, folder: &str, names: &[String]) -> Result<Vec<String>, EdgeError> {
+        let maps = self.maps.iter().map(|(kind, map)| (map_name(*kind), Pinned::Map(map)));
         let programs =
-            self.attached.iter().map(|attached| (program_name(attached.place), Kept::Program(&attached.program)));
-        let text = [(MADE_OF.to_owned(), Kept::Text(&self.made_of))];
+            self.attached.iter().map(|attached| (program_name(attached.place), Pinned::Program(&attached.program)));
+        let text = [(MADE_OF.to_owned(), Pinned::Text(&self.made_of))];
         let missing = maps.chain(programs).chain(text).filter(|(name, _)| !names.contains(name));
-        let keep = |(name, what): (String, Kept<'_, E::Map, E::Program>)| {
-            edge.keep(folder, &name, what).map_err(failed(format!("pinning {name}")))?;
+        let pin = |(name, pinned): (String, Pinned<'_, E::Map, E::Program>)| {
+            edge.pin_object(folder, &name, pinned).map_err(failed(format!("pinning {name}")))?;
             Ok(name)
         };
-        missing.map(keep).collect()
+        missing.map(pin).collect()
     }
 
     #[expect(clippy::expect_used, reason = "a generation is made, and taken over, with all its maps")]

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_are_told_whole_and_only_if_something_differs() {
+    fn interfaces_are_reported_completely_and_only_if_changed() {
         let mut interfaces = Interfaces::default();
         let up = |name: &str, index| LinkEvent::Up { name: name.parse().unwrap(), index };
         let has = |name: &str, address: &str| LinkEvent::Addresses {

@@ -20,10 +20,10 @@ use tortie_ebpf::layout::{self, MapKind};
 use tortie_ebpf::{Btf, MapSizes};
 
 use super::attach::{self, Attacher, LinuxLink};
-use super::edge::{Edge, Kept, Place, generation_of};
+use super::edge::{Edge, Pinned, Place, generation_of};
 use super::log::LogSource;
+use crate::error_context::with_context;
 use crate::netlink::tracking;
-use crate::placed::placed;
 
 /// Mount point of the BPF file system, which holds pinned objects.
 const BPF_DIRECTORY: &str = "/sys/fs/bpf";
@@ -144,7 +144,7 @@ fn own_directory() -> io::Result<PathBuf> {
 pub fn read_layout(attachment: Attachment) -> io::Result<KernelLayout> {
     let read = |name: &str| {
         let path = format!("/sys/kernel/btf/{name}");
-        fs::read(&path).map_err(placed(path))
+        fs::read(&path).map_err(with_context(path))
     };
     let mut btf = Btf::parse(read("vmlinux")?).map_err(io::Error::other)?;
     // Conntrack is a part of the kernel, or a module.
@@ -167,7 +167,7 @@ fn mount_directory() -> io::Result<()> {
         return Ok(());
     }
     mount("bpf", BPF_DIRECTORY, "bpf", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, Some(c"mode=0700"))
-        .map_err(|errno| placed(format!("no BPF file system can be mounted at {BPF_DIRECTORY}"))(errno.into()))
+        .map_err(|errno| with_context(format!("no BPF file system can be mounted at {BPF_DIRECTORY}"))(errno.into()))
 }
 
 /// Makes the agent's directory in the file system for pinned objects, open to its owner only.
@@ -220,7 +220,7 @@ impl Edge for LinuxEdge {
         let create = if kind.is_joined() { ArrayMap::create_joined } else { ArrayMap::create };
         create(&name, size, entries).map(LinuxMap::Shared).map_err(|error| {
             if kind.is_joined() && error.raw_os_error() == Some(Errno::TOOBIG.raw_os_error()) {
-                return placed("before Linux 6.0 these may have no more than 4 MiB")(error);
+                return with_context("before Linux 6.0 these may have no more than 4 MiB")(error);
             }
             error
         })
@@ -298,12 +298,12 @@ impl Edge for LinuxEdge {
         Ok(format!("layout {}, programs {digest}", self.layout_version))
     }
 
-    fn keep(&mut self, folder: &str, name: &str, what: Kept<'_, LinuxMap, Program>) -> io::Result<()> {
+    fn pin_object(&mut self, folder: &str, name: &str, object: Pinned<'_, LinuxMap, Program>) -> io::Result<()> {
         let path = self.free_path(folder, name)?;
-        match what {
-            Kept::Map(map) => map.pin(&path),
-            Kept::Program(program) => program.pin(&path),
-            Kept::Text(text) => {
+        match object {
+            Pinned::Map(map) => map.pin(&path),
+            Pinned::Program(program) => program.pin(&path),
+            Pinned::Text(text) => {
                 let mut value = text.as_bytes().to_vec();
                 value.resize(TEXT, 0);
                 let map = ArrayMap::create("tortie_made_of", u32::try_from(TEXT).map_err(io::Error::other)?, 1)?;
@@ -313,7 +313,7 @@ impl Edge for LinuxEdge {
         }
     }
 
-    fn kept_map(&mut self, folder: &str, name: &str, kind: MapKind) -> io::Result<(LinuxMap, u32)> {
+    fn pinned_map(&mut self, folder: &str, name: &str, kind: MapKind) -> io::Result<(LinuxMap, u32)> {
         let path = self.directory.join(folder).join(name);
         let map = if kind.is_ring() {
             LinuxMap::Ring(RingBuffer::open(&path)?)
@@ -332,7 +332,7 @@ impl Edge for LinuxEdge {
         Ok((map, info.entries))
     }
 
-    fn kept_program(&mut self, folder: &str, name: &str, link: &str) -> io::Result<(Program, LinuxLink)> {
+    fn pinned_program(&mut self, folder: &str, name: &str, link: &str) -> io::Result<(Program, LinuxLink)> {
         let folder = self.directory.join(folder);
         let program = Program::open(&folder.join(name))?;
         let link = self.attacher.open(&folder.join(link))?;
@@ -342,7 +342,7 @@ impl Edge for LinuxEdge {
         Ok((program, link))
     }
 
-    fn kept_text(&mut self, folder: &str, name: &str) -> io::Result<String> {
+    fn pinned_text(&mut self, folder: &str, name: &str) -> io::Result<String> {
         let map = ArrayMap::open(&self.directory.join(folder).join(name))?;
         let mut value = vec![0; map.info().value_size as usize];
         map.read(0, &mut value)?;

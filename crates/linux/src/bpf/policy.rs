@@ -196,9 +196,7 @@ impl<E: Edge> ProgramPolicy<E> {
         if !logs {
             self.logging.remove(&name);
         } else if self.logging.insert(name.clone()) && self.log.is_none() {
-            tracing::warn!(
-                "{name}: its rules with the action Log have no effect: the log of eBPF programs has no reader here"
-            );
+            tracing::warn!(owner = %name, "rules with the action Log have no effect: the log of eBPF programs has no reader here");
         }
         if let Some(log) = &self.log {
             self.node.set_logs(log.wants_all || !self.logging.is_empty());
@@ -240,8 +238,8 @@ impl<E: Edge> ProgramPolicy<E> {
         } else {
             Ok(Repairs::default())
         };
-        for thing in repairs?.things {
-            tracing::warn!("{thing}: changed by another process; repaired");
+        for problem in repairs?.repaired {
+            tracing::warn!(%problem, "eBPF objects changed by another process; repaired");
         }
         if self.is_dirty || self.node.is_settling() || self.failure.is_some() || !self.generations.is_in_force() {
             if let Some(log) = self.log.as_mut().filter(|log| log.generation != 0 && !self.generations.is_in_force()) {
@@ -251,7 +249,7 @@ impl<E: Edge> ProgramPolicy<E> {
                 log.generation = 0;
             }
             let mut contents = NodeContents::new(&mut self.node, self.log.as_mut());
-            let result = self.generations.bring(&mut contents);
+            let result = self.generations.reconcile(&mut contents);
             if let Some(problems) = contents.problems {
                 self.problems = problems;
             }

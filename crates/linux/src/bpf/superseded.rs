@@ -43,7 +43,7 @@ impl Superseded {
                 let error = with_causes(&error);
                 let failure = format!("eBPF programs of an earlier configuration cannot be removed: {error}");
                 if self.failure.as_ref() != Some(&failure) {
-                    tracing::error!("{failure}; tried again");
+                    tracing::error!(error, "eBPF programs of an earlier configuration cannot be removed; trying again");
                 }
                 self.failure = Some(failure);
                 self.try_at = now + PAUSE;
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_tried_until_nothing_is_left() {
+    fn removal_is_retried_until_nothing_is_left() {
         let mut superseded = Superseded::new(PAUSE);
         let now = Duration::from_secs(100);
         assert!(!superseded.remove_by(now, || Err(io::ErrorKind::PermissionDenied.into())));

@@ -37,12 +37,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Kills all groups and prevents further starts, for a process that ends immediately. Never waits
 /// long.
 pub fn kill_all() {
-    let patience = Instant::now() + BEING_STARTED;
+    let deadline = Instant::now() + BEING_STARTED;
     let mut leaders = loop {
         match LEADERS.try_lock() {
             Ok(leaders) => break leaders,
             Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) if Instant::now() < patience => thread::sleep(Duration::from_millis(1)),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(Duration::from_millis(1)),
             Err(TryLockError::WouldBlock) => return,
         }
     };

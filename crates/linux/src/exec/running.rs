@@ -10,7 +10,7 @@ use rustix::io::ioctl_fionbio;
 use rustix::process::Signal;
 
 use super::group::{ASK, Group};
-use super::{ExecError, Finished, Job, Patience, count_start};
+use super::{ExecError, Finished, Job, RunLimits, count_start};
 use crate::stop::poll_for;
 
 /// Maximum number of bytes read from a program before the others' turn.
@@ -22,7 +22,7 @@ const MAX_STDERR: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Running<'j> {
     job: &'j Job,
-    patience: Patience,
+    limits: RunLimits,
     group: Group,
     stdin: Option<ChildStdin>,
     /// Input that has not been written yet.
@@ -43,11 +43,11 @@ enum Stage {
     /// This process is to end, so the program should end soon.
     Hurried,
     /// The program was asked to end, for this reason.
-    Asked(Option<ExecError>),
+    Terminating(Option<ExecError>),
 }
 
 impl<'j> Running<'j> {
-    pub(super) fn start(job: &'j Job, patience: Patience) -> Result<Self, ExecError> {
+    pub(super) fn start(job: &'j Job, limits: RunLimits) -> Result<Self, ExecError> {
         let begin = Instant::now();
         let mut command = Command::new(&job.program);
         command.args(&job.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -66,7 +66,7 @@ impl<'j> Running<'j> {
         }
         Ok(Self {
             job,
-            patience,
+            limits,
             group,
             stdin,
             input: &job.input,
@@ -84,14 +84,14 @@ impl<'j> Running<'j> {
     pub(super) fn hurry(&mut self) {
         if matches!(self.stage, Stage::Working) {
             self.stage = Stage::Hurried;
-            self.deadline = self.deadline.min(Instant::now() + self.patience.stopping);
+            self.deadline = self.deadline.min(Instant::now() + self.limits.stopping);
         }
     }
 
     /// Ends the program with this error, because it cannot be waited for.
     pub(super) fn give_up(&mut self, error: &io::Error) {
         let error = io::Error::new(error.kind(), error.to_string());
-        self.stage = Stage::Asked(Some(ExecError::Broken { program: self.job.program.clone(), error }));
+        self.stage = Stage::Terminating(Some(ExecError::Broken { program: self.job.program.clone(), error }));
         self.deadline = Instant::now();
     }
 
@@ -103,17 +103,17 @@ impl<'j> Running<'j> {
         if let Err(error) = self.transfer() {
             return Some(Err(ExecError::Broken { program: program(), error }));
         }
-        if self.output.len() > self.patience.output {
-            return Some(Err(ExecError::TooMuch { program: program(), limit: self.patience.output }));
+        if self.output.len() > self.limits.output {
+            return Some(Err(ExecError::TooMuch { program: program(), limit: self.limits.output }));
         }
         if !self.has_ended && self.group.has_ended() {
             self.has_ended = true;
             // The reader is gone.
             self.stdin = None;
-            self.deadline = self.deadline.min(now + self.patience.ended);
+            self.deadline = self.deadline.min(now + self.limits.ended);
         }
         let is_late = now >= self.deadline;
-        if let Stage::Asked(why) = &mut self.stage {
+        if let Stage::Terminating(why) = &mut self.stage {
             // A program that did not end when asked is killed when this is dropped.
             return if self.has_ended || is_late { why.take().map(Err) } else { None };
         }
@@ -128,8 +128,8 @@ impl<'j> Running<'j> {
                 Stage::Hurried => ExecError::Stopping { program: program() },
                 _ => ExecError::Late { program: program(), limit: job.limit },
             };
-            self.stage = Stage::Asked(Some(why));
-            self.deadline = now + self.patience.asked;
+            self.stage = Stage::Terminating(Some(why));
+            self.deadline = now + self.limits.terminating;
             self.group.signal(Signal::TERM);
         }
         None

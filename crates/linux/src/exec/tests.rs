@@ -21,13 +21,13 @@ fn script(text: &str, limit: Duration) -> Job {
     Job { limit, ..job("sh", &["-c", text], b"") }
 }
 
-fn quick() -> Patience {
+fn quick() -> RunLimits {
     let moment = Duration::from_millis(200);
-    Patience { stopping: moment, asked: moment, ended: moment, ..Patience::default() }
+    RunLimits { stopping: moment, terminating: moment, ended: moment, ..RunLimits::default() }
 }
 
 fn run(job: &Job) -> Result<Finished, ExecError> {
-    Runner::default().with_patience(quick()).run(job)
+    Runner::default().with_limits(quick()).run(job)
 }
 
 /// Returns the processes whose ids a script has written into a file.
@@ -43,9 +43,9 @@ fn is_alive(process: &str) -> bool {
 
 /// A killed process takes a moment to vanish.
 fn assert_gone(processes: &[String]) {
-    let patience = Instant::now() + Duration::from_secs(2);
+    let deadline = Instant::now() + Duration::from_secs(2);
     while processes.iter().any(|process| is_alive(process)) {
-        assert!(Instant::now() < patience, "{processes:?} are still there");
+        assert!(Instant::now() < deadline, "{processes:?} are still there");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -82,7 +82,7 @@ fn a_program_that_hangs_is_killed_with_all_that_it_started_and_others_are_not() 
     // Both ignore SIGTERM, and the child keeps the pipes open.
     let hang = format!("trap '' TERM; sleep 300 & echo $$ $! >{}; wait", pids.display());
     let begin = Instant::now();
-    let results = Runner::default().with_patience(quick()).run_all(&[
+    let results = Runner::default().with_limits(quick()).run_all(&[
         script(&hang, SHORT),
         script("sleep 0.5; echo done", LONG),
         script("cat", SHORT),
@@ -99,8 +99,8 @@ fn a_program_that_hangs_is_killed_with_all_that_it_started_and_others_are_not() 
 #[test]
 fn a_program_that_heeds_the_request_is_not_waited_for_any_longer() {
     let begin = Instant::now();
-    let patience = Patience { asked: LONG, ..quick() };
-    let result = Runner::default().with_patience(patience).run(&script("sleep 300; true", SHORT));
+    let limits = RunLimits { terminating: LONG, ..quick() };
+    let result = Runner::default().with_limits(limits).run(&script("sleep 300; true", SHORT));
     assert!(matches!(result, Err(ExecError::Late { .. })), "{result:?}");
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
 }
@@ -119,7 +119,7 @@ fn output_that_is_held_open_is_a_failure_and_its_holder_is_killed() {
 }
 
 #[test]
-fn what_is_left_in_the_background_without_our_pipes_is_not_waited_for() {
+fn background_processes_without_our_pipes_are_not_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let pids = folder.path().join("pids");
     let text = format!("sleep 300 >/dev/null 2>&1 & echo $! >{}; echo all", pids.display());
@@ -132,13 +132,13 @@ fn what_is_left_in_the_background_without_our_pipes_is_not_waited_for() {
 }
 
 #[test]
-fn when_this_program_is_to_end_what_runs_is_ended_and_nothing_is_started() {
+fn a_stop_ends_running_programs_and_starts_none() {
     let folder = tempfile::tempdir().unwrap();
     let pids = folder.path().join("pids");
     let stop = Stop::new().unwrap();
     let quiet = folder.path().join("quiet");
     // Long enough for a busy machine to end a program that only waits for a file.
-    let runner = Runner::new(stop.clone()).with_patience(Patience { stopping: Duration::from_secs(2), ..quick() });
+    let runner = Runner::new(stop.clone()).with_limits(RunLimits { stopping: Duration::from_secs(2), ..quick() });
     let hang = format!("sleep 300 & echo $$ $! >{}; wait", pids.display());
     let brief = format!("echo $$ >{0}; while [ -e {0} ]; do sleep 0.01; done; echo done", quiet.display());
     let running = {
@@ -163,8 +163,8 @@ fn when_this_program_is_to_end_what_runs_is_ended_and_nothing_is_started() {
 
 #[test]
 fn output_is_never_cut_silently_and_errors_are_kept_up_to_a_size() {
-    let patience = Patience { output: 1 << 20, ..quick() };
-    let runner = Runner::default().with_patience(patience);
+    let limits = RunLimits { output: 1 << 20, ..quick() };
+    let runner = Runner::default().with_limits(limits);
     let result = runner.run(&script("head -c 3000000 /dev/zero", LONG));
     assert!(matches!(result, Err(ExecError::TooMuch { limit: 1_048_576, .. })), "{result:?}");
     assert_eq!(runner.run(&script("head -c 1000000 /dev/zero", LONG)).unwrap().stdout.len(), 1_000_000);
@@ -174,7 +174,7 @@ fn output_is_never_cut_silently_and_errors_are_kept_up_to_a_size() {
 }
 
 #[test]
-fn progress_is_told_after_each_program() {
+fn progress_is_reported_after_each_program() {
     let count = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&count);
     let runner = Runner::default().with_progress(move || {

@@ -55,8 +55,8 @@ pub(super) fn disable_offload(
     if finished.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&finished.stderr);
-    Err(KernelError::Failed(format!("ethtool -K {device} tx off: {}: {}", finished.status, said.trim()).into()))
+    let output = String::from_utf8_lossy(&finished.stderr);
+    Err(KernelError::Failed(format!("ethtool -K {device} tx off: {}: {}", finished.status, output.trim()).into()))
 }
 
 #[cfg(test)]

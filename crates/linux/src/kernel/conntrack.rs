@@ -17,8 +17,8 @@ const DIRECTIONS: [&str; 2] = ["--orig-src", "--reply-src"];
 
 /// Returns an error with the program's message.
 fn failure(job: &Job, finished: &Finished) -> KernelError {
-    let said = String::from_utf8_lossy(&finished.stderr);
-    KernelError::Failed(format!("conntrack {}: {}: {}", job.args.join(" "), finished.status, said.trim()).into())
+    let output = String::from_utf8_lossy(&finished.stderr);
+    KernelError::Failed(format!("conntrack {}: {}: {}", job.args.join(" "), finished.status, output.trim()).into())
 }
 
 /// Deletes all conntrack entries of connections from this address, or whose replies come from it.

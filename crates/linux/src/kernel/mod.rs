@@ -220,7 +220,7 @@ impl LinuxKernel {
 fn kernel_error(error: NetlinkError) -> KernelError {
     if error.is_not_found() {
         KernelError::NotFound
-    } else if error.is_there_already() {
+    } else if error.already_exists() {
         KernelError::Exists
     } else if error.is_unsupported() {
         KernelError::Unsupported

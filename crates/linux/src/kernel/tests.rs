@@ -42,7 +42,7 @@ fn time_passes_while_asleep() {
 }
 
 #[test]
-fn a_program_that_hangs_is_a_failure_that_says_so() {
+fn a_hanging_program_is_reported_as_such() {
     let limits = TimeLimits { tables: Duration::from_millis(200), ..TimeLimits::default() };
     let outcomes = kernel().with_limits(limits).run(vec![shell("sleep 300", ""), shell("echo there", "")]);
     let CommandStatus::NotRun(why) = &outcomes[0].status else { panic!("{:?}", outcomes[0]) };
@@ -89,7 +89,7 @@ kernel_test! {
             .unwrap();
     }
 
-    fn connections_are_forgotten_even_if_there_are_none() {
+    fn deletion_of_no_connections_succeeds() {
         if !exec::is_installed("conntrack") {
             return;
         }

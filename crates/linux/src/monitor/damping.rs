@@ -14,11 +14,11 @@ pub const FLAP_DAMPING: Duration = Duration::from_millis(100);
 /// follow that.
 #[derive(Debug, Default)]
 pub(super) struct Damper {
-    held: BTreeMap<u32, VecDeque<Held>>,
+    held: BTreeMap<u32, VecDeque<HeldNotice>>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldNotice {
     until: Duration,
     notice: Notice,
 }
@@ -27,20 +27,20 @@ impl Damper {
     /// Returns a change that takes effect at once; keeps others.
     pub(super) fn hold(&mut self, notice: Notice, now: Duration) -> Option<Notice> {
         let index = index_of(&notice);
-        let is_good_news = match &notice {
+        let is_up_event = match &notice {
             Notice::Link(link) => link.is_running,
             Notice::OddLink(_) | Notice::LinkGone { .. } => false,
             Notice::Address { is_present, .. } => *is_present,
         };
-        if is_good_news && !self.holds(index) {
+        if is_up_event && !self.holds(index) {
             return Some(notice);
         }
         let queue = self.held.entry(index).or_default();
         if let Notice::Address { address: new, .. } = &notice {
             queue.retain(|held| !matches!(&held.notice, Notice::Address { address, .. } if address == new));
         }
-        let until = if is_good_news { now } else { now + FLAP_DAMPING };
-        queue.push_back(Held { until, notice });
+        let until = if is_up_event { now } else { now + FLAP_DAMPING };
+        queue.push_back(HeldNotice { until, notice });
         None
     }
 

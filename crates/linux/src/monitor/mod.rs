@@ -34,7 +34,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use regex::Regex;
-use tortie_dataplane::{LinkEvent, RulesetNews};
+use tortie_dataplane::{LinkEvent, RulesetEvent};
 use tortie_model::with_causes;
 
 pub use damping::FLAP_DAMPING;
@@ -86,7 +86,7 @@ pub enum MonitorEvent {
     Announcement(u64),
     /// A process, maybe this one, has changed the watched nftables tables; sent by
     /// [`spawn_ruleset`].
-    Ruleset(RulesetNews),
+    Ruleset(RulesetEvent),
     /// The monitor could not listen to the kernel or list the interfaces; it restarts soon.
     Failed(NetlinkError),
 }
@@ -156,10 +156,10 @@ impl<E: From<MonitorEvent>> Watcher<E> {
         while let Err(WatchEnd::Lost(error)) = self.watch(&mut monitor) {
             self.config.pulse.beat();
             if matches!(error, NetlinkError::Overflow) {
-                tracing::info!("Changes of interfaces came faster than they were read; listing all again");
+                tracing::info!("interfaces changed faster than they were read; listing all again");
                 continue;
             }
-            tracing::warn!(error = %with_causes(&error), "Cannot watch the interfaces; trying again");
+            tracing::warn!(error = %with_causes(&error), "the monitor of interfaces has failed; trying again");
             if self.send(MonitorEvent::Failed(error)).is_err() {
                 return;
             }
@@ -175,7 +175,7 @@ impl<E: From<MonitorEvent>> Watcher<E> {
         // Listening begins before the listing, so that no change in between is missed.
         let mut subscription = Subscription::open()?;
         let mut netlink = Netlink::open(self.config.netlink_timeout)?;
-        monitor.forget_held();
+        monitor.discard_held();
         self.resync(monitor, &mut netlink)?;
         self.send(MonitorEvent::InSync)?;
         let mut next_resync = self.config.resync_interval.map(|interval| self.now() + interval);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::thread;
 
-use tortie_dataplane::RulesetNews;
+use tortie_dataplane::RulesetEvent;
 use tortie_model::with_causes;
 use tortie_nftables::TableId;
 
@@ -29,10 +29,10 @@ where
     let run = move || {
         while !is_stopped.load(Ordering::Relaxed) {
             pulse.beat();
-            let send = |news| {
+            let send = |event| {
                 // The queue is full while the main thread, which reports itself, is busy.
                 pulse.rest();
-                let sent = events.send(MonitorEvent::Ruleset(news).into()).is_ok();
+                let sent = events.send(MonitorEvent::Ruleset(event).into()).is_ok();
                 pulse.beat();
                 sent
             };
@@ -42,7 +42,7 @@ where
                     tracing::info!("nftables changed faster than the changes were read; tables are read again");
                 }
                 Err(error) => {
-                    tracing::warn!(error = %with_causes(&error), "Cannot watch changes of nftables; trying again");
+                    tracing::warn!(error = %with_causes(&error), "the monitor of nftables has failed; trying again");
                     thread::sleep(RETRY_DELAY);
                 }
             }
@@ -59,17 +59,17 @@ where
 fn watch(
     tables: &[TableId],
     stop: &AtomicBool,
-    send: &impl Fn(RulesetNews) -> bool,
+    send: &impl Fn(RulesetEvent) -> bool,
     pulse: &Pulse,
 ) -> Result<(), NetlinkError> {
     let mut subscription = RulesetSubscription::open(tables, LONGEST_WAIT)?;
     // Sent after listening has begun, so that tables read afterwards miss no change.
-    let mut goes_on = send(RulesetNews::Restarted);
+    let mut goes_on = send(RulesetEvent::Restarted);
     while goes_on && !stop.load(Ordering::Relaxed) {
         let received = subscription.receive()?;
         pulse.beat();
         if let Some(transactions) = received {
-            goes_on = send(RulesetNews::Transactions(transactions));
+            goes_on = send(RulesetEvent::Transactions(transactions));
         }
     }
     Ok(())

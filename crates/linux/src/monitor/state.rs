@@ -26,7 +26,7 @@ pub struct Monitor {
     /// Links that are not reported because of these names.
     odd: BTreeMap<u32, String>,
     indices: BTreeMap<InterfaceName, BTreeSet<u32>>,
-    reported: BTreeMap<InterfaceName, Reported>,
+    reported: BTreeMap<InterfaceName, ReportedLink>,
     /// Links whose addresses must be read again.
     stale: BTreeSet<u32>,
     events: Vec<LinkEvent>,
@@ -43,7 +43,7 @@ struct Link {
 
 /// Last report about a name.
 #[derive(Debug, PartialEq, Eq)]
-struct Reported {
+struct ReportedLink {
     index: u32,
     is_up: bool,
     addresses: Option<BTreeSet<IpAddr>>,
@@ -106,7 +106,7 @@ impl Monitor {
 
     /// Drops the changes that are held back, because changes were lost; [`resync`](Self::resync)
     /// must follow.
-    pub fn forget_held(&mut self) {
+    pub fn discard_held(&mut self) {
         self.damper = Damper::default();
     }
 
@@ -144,8 +144,8 @@ impl Monitor {
                 // If the addresses are unknown, all of them are about to be read.
                 let Some(link) = self.links.get_mut(&interface) else { return };
                 let Some(addresses) = &mut link.addresses else { return };
-                let is_news = if is_present { addresses.insert(address) } else { addresses.remove(&address) };
-                if is_news {
+                let is_changed = if is_present { addresses.insert(address) } else { addresses.remove(&address) };
+                if is_changed {
                     let name = link.name;
                     self.report(name);
                 }
@@ -174,8 +174,7 @@ impl Monitor {
         tracing::warn!(
             interface = name,
             index,
-            "Ignoring an interface whose name no rule can be written with: its addresses do not count as the host's, and no \
-             endpoint can be there"
+            "an interface is ignored because rules cannot contain its name; its addresses do not count as the host's"
         );
         self.odd.insert(index, name);
     }
@@ -222,7 +221,7 @@ impl Monitor {
             }
             _ => reported_addresses.cloned(),
         };
-        self.reported.insert(name, Reported { index, is_up: link.is_running, addresses });
+        self.reported.insert(name, ReportedLink { index, is_up: link.is_running, addresses });
     }
 }
 

@@ -37,28 +37,28 @@ impl Watched {
     /// Waits for an event for which `is_it` is true, and returns the events up to it.
     #[track_caller]
     fn wait_for(&self, is_it: impl Fn(&LinkEvent) -> bool) -> Vec<LinkEvent> {
-        let mut seen = Vec::new();
+        let mut events = Vec::new();
         loop {
             match self.events.recv_timeout(Duration::from_secs(10)) {
                 Ok(MonitorEvent::Link(event)) => {
-                    seen.push(event);
-                    if seen.last().is_some_and(&is_it) {
-                        return seen;
+                    events.push(event);
+                    if events.last().is_some_and(&is_it) {
+                        return events;
                     }
                 }
-                other => panic!("{other:?} after {seen:?}"),
+                other => panic!("{other:?} after {events:?}"),
             }
         }
     }
 
     #[track_caller]
     fn wait_for_sync(&self) -> Vec<LinkEvent> {
-        let mut seen = Vec::new();
+        let mut events = Vec::new();
         loop {
             match self.events.recv_timeout(Duration::from_secs(10)) {
-                Ok(MonitorEvent::Link(event)) => seen.push(event),
-                Ok(MonitorEvent::InSync) => return seen,
-                other => panic!("{other:?} after {seen:?}"),
+                Ok(MonitorEvent::Link(event)) => events.push(event),
+                Ok(MonitorEvent::InSync) => return events,
+                other => panic!("{other:?} after {events:?}"),
             }
         }
     }
@@ -82,11 +82,11 @@ fn has(wanted: &str, address: &str) -> impl Fn(&LinkEvent) -> bool {
 }
 
 kernel_test! {
-    fn what_exists_is_reported_before_the_sync() {
+    fn existing_links_are_reported_before_the_sync() {
         let watched = Watched::new(MonitorConfig::default());
-        let seen = watched.wait_for_sync();
-        assert!(seen.iter().any(is_up("lo")), "{seen:?}");
-        assert!(seen.iter().any(has("lo", "127.0.0.1")), "{seen:?}");
+        let events = watched.wait_for_sync();
+        assert!(events.iter().any(is_up("lo")), "{events:?}");
+        assert!(events.iter().any(has("lo", "127.0.0.1")), "{events:?}");
     }
 
     fn the_life_of_an_interface_is_reported_in_order() {
@@ -97,8 +97,8 @@ kernel_test! {
         watched.ip(&["link set w1 down"]).wait_for(is_down("w0"));
         watched.ip(&["link set w1 up"]).wait_for(is_up("w0"));
         watched.ip(&["link set w0 down", "link set w0 name x0", "link set x0 up"]);
-        let seen = watched.wait_for(is_up("x0"));
-        assert!(seen.iter().any(is_gone("w0")), "{seen:?}");
+        let events = watched.wait_for(is_up("x0"));
+        assert!(events.iter().any(is_gone("w0")), "{events:?}");
         watched.ip(&["link del x0"]).wait_for(is_gone("x0"));
     }
 
@@ -125,9 +125,9 @@ kernel_test! {
         watched.ip(&["link add w0 type veth peer name w1", "link set w0 up", "link set w1 up"]).wait_for(is_up("w0"));
         watched.ip(&["addr add 10.0.0.1/24 dev w0"]).wait_for(has("w0", "10.0.0.1"));
         watched.ip(&["addr del 10.0.0.1/24 dev w0", "addr add 10.0.0.1/24 dev w0", "addr add 10.0.0.2/24 dev w0"]);
-        let seen = watched.wait_for(has("w0", "10.0.0.2"));
+        let events = watched.wait_for(has("w0", "10.0.0.2"));
         let lost = |event: &LinkEvent| matches!(event, LinkEvent::Addresses { name, .. } if name.as_str() == "w0") && !has("w0", "10.0.0.1")(event);
-        assert!(!seen.iter().any(lost), "{seen:?}");
+        assert!(!events.iter().any(lost), "{events:?}");
         watched.ip(&["addr add fd00::1/64 dev w0 nodad"]).wait_for(has("w0", "fd00::1"));
         watched.ip(&["addr del 10.0.0.1/24 dev w0"]).wait_for(lost);
     }
@@ -136,8 +136,8 @@ kernel_test! {
         let watched = Watched::new(MonitorConfig::default());
         watched.wait_for_sync();
         watched.ip(&["link add w0 type veth peer name w1", "addr add 10.0.0.1/24 dev w0"]);
-        let seen = watched.wait_for(has("w0", "10.0.0.1"));
-        assert!(!seen.iter().any(is_up("w0")), "{seen:?}");
+        let events = watched.wait_for(has("w0", "10.0.0.1"));
+        assert!(!events.iter().any(is_up("w0")), "{events:?}");
     }
 
     fn addresses_that_go_with_the_state_of_the_interface() {
@@ -158,7 +158,7 @@ kernel_test! {
         watched.wait_for_sync();
         watched.ip(&["link add w0 type veth peer name w1"]).wait_for(is_down("w1"));
         watched.ip(&["link del w0"]);
-        let seen = watched.wait_for(is_gone("w1"));
-        assert!(seen.iter().filter(|event| is_gone("w1")(event)).count() == 1 && !seen.iter().any(is_up("w1")), "{seen:?}");
+        let events = watched.wait_for(is_gone("w1"));
+        assert!(events.iter().filter(|event| is_gone("w1")(event)).count() == 1 && !events.iter().any(is_up("w1")), "{events:?}");
     }
 }

@@ -21,7 +21,7 @@ use super::nft_message::{
 use super::socket::Socket;
 use super::wire::{self, attribute, family_number, for_each_attribute};
 
-const WHAT: &str = "rule that asks an eBPF program";
+const SUBJECT: &str = "rule that asks an eBPF program";
 /// Beginning of the names of the tables, before a number.
 const TABLE: &str = "tortie-bpf-";
 
@@ -64,7 +64,7 @@ pub(crate) struct RulePlace {
 
 /// Program that a rule runs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AskedProgram {
+pub(crate) struct RuleProgram {
     /// Its file descriptor.
     pub(crate) descriptor: i32,
     /// Its id on this machine.
@@ -80,13 +80,13 @@ pub(crate) fn attach(
     timeout: Duration,
     table: u64,
     place: &RulePlace,
-    program: AskedProgram,
+    program: RuleProgram,
 ) -> Result<bool, NetlinkError> {
     let mut socket = Socket::open_netfilter(timeout)?;
-    if is_asked(&mut socket, table, place, program.id)? {
+    if is_attached(&mut socket, table, place, program.id)? {
         return Ok(false);
     }
-    socket.transaction(&attaching(table, place, program), WHAT)?;
+    socket.transaction(&attaching(table, place, program), SUBJECT)?;
     Ok(true)
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn attach(
 ///
 /// # Errors
 /// If this cannot be determined now; a later attempt may succeed.
-pub(crate) fn lacking(timeout: Duration, program: AskedProgram) -> Result<Option<String>, NetlinkError> {
+pub(crate) fn lacking(timeout: Duration, program: RuleProgram) -> Result<Option<String>, NetlinkError> {
     let Some(mut socket) = Socket::open_netfilter_if_there(timeout)? else {
         return Ok(Some("there is no netfilter to talk to".to_owned()));
     };
@@ -103,7 +103,7 @@ pub(crate) fn lacking(timeout: Duration, program: AskedProgram) -> Result<Option
     let place = RulePlace { family: Family::V4, hook: 1, chain: "probe", priority: i32::MAX };
     let mut messages = attaching(u64::MAX, &place, program);
     messages.push((NFT_MSG_DELTABLE, 0, table_message(place.family, u64::MAX)));
-    match socket.transaction(&messages, WHAT) {
+    match socket.transaction(&messages, SUBJECT) {
         Ok(()) => Ok(None),
         Err(error) if error.is_nothing_of_nftables() => Ok(Some(with_causes(&error))),
         Err(error) => Err(error),
@@ -118,7 +118,7 @@ pub(crate) fn tables(timeout: Duration) -> Result<Vec<u64>, NetlinkError> {
     let Some(mut socket) = Socket::open_netfilter_if_there(timeout)? else { return Ok(Vec::new()) };
     let mut numbers = Vec::new();
     for family in Family::ALL {
-        let found = socket.dump_raw(NFT_MSG_GETTABLE, &header(family), WHAT, |kind, payload| {
+        let found = socket.dump_raw(NFT_MSG_GETTABLE, &header(family), SUBJECT, |kind, payload| {
             let name = named(payload, NFTA_TABLE_NAME)?;
             let number = name.strip_prefix(TABLE).and_then(|number| number.parse::<u64>().ok());
             Ok(number.filter(|_| kind == NFT_MSG_NEWTABLE))
@@ -141,7 +141,7 @@ pub(crate) fn tables(timeout: Duration) -> Result<Vec<u64>, NetlinkError> {
 pub(crate) fn detach(timeout: Duration, table: u64) -> Result<(), NetlinkError> {
     let Some(mut socket) = Socket::open_netfilter_if_there(timeout)? else { return Ok(()) };
     for family in Family::ALL {
-        match socket.transaction(&[(NFT_MSG_DELTABLE, 0, table_message(family, table))], WHAT) {
+        match socket.transaction(&[(NFT_MSG_DELTABLE, 0, table_message(family, table))], SUBJECT) {
             Err(error) if !error.is_nothing_of_nftables() => return Err(error),
             _ => {}
         }
@@ -150,18 +150,18 @@ pub(crate) fn detach(timeout: Duration, table: u64) -> Result<(), NetlinkError> 
 }
 
 /// Reports whether the chain has exactly one rule and this rule runs the program.
-fn is_asked(socket: &mut Socket, table: u64, place: &RulePlace, id: u32) -> Result<bool, NetlinkError> {
+fn is_attached(socket: &mut Socket, table: u64, place: &RulePlace, id: u32) -> Result<bool, NetlinkError> {
     let of_chain =
         [header(place.family).to_vec(), text(NFTA_RULE_TABLE, &table_name(table)), text(NFTA_RULE_CHAIN, place.chain)];
     let (wanted, asks) = (comment(id), [b"bpf".as_slice(), &[0]].concat());
     let name = table_name(table);
-    let rules = socket.dump_raw(NFT_MSG_GETRULE, &of_chain.concat(), WHAT, |kind, payload| {
+    let rules = socket.dump_raw(NFT_MSG_GETRULE, &of_chain.concat(), SUBJECT, |kind, payload| {
         // Some kernels list more than the request asks for.
         let is_there = kind == NFT_MSG_NEWRULE
             && named(payload, NFTA_RULE_TABLE)? == name
             && named(payload, NFTA_RULE_CHAIN)? == place.chain;
         let mut is_ours = false;
-        for_each_attribute(WHAT, payload.get(HEADER..).unwrap_or_default(), |kind, value| {
+        for_each_attribute(SUBJECT, payload.get(HEADER..).unwrap_or_default(), |kind, value| {
             is_ours |= kind == NFTA_RULE_USERDATA && value == wanted;
             Some(())
         })?;
@@ -175,7 +175,7 @@ fn is_asked(socket: &mut Socket, table: u64, place: &RulePlace, id: u32) -> Resu
     }
 }
 
-fn attaching(table: u64, place: &RulePlace, program: AskedProgram) -> Vec<(u16, u16, Vec<u8>)> {
+fn attaching(table: u64, place: &RulePlace, program: RuleProgram) -> Vec<(u16, u16, Vec<u8>)> {
     let RulePlace { family, hook, chain, priority } = *place;
     let header = header(family).to_vec();
     let name = table_name(table);
@@ -219,7 +219,7 @@ fn attaching(table: u64, place: &RulePlace, program: AskedProgram) -> Vec<(u16, 
     ]
 }
 
-fn info(program: AskedProgram) -> Vec<u8> {
+fn info(program: RuleProgram) -> Vec<u8> {
     let mut info = XT_BPF_MODE_FD_ELF.to_ne_bytes().to_vec();
     info.extend([0, 0]);
     info.extend(program.descriptor.to_ne_bytes());
@@ -251,7 +251,7 @@ fn header(family: Family) -> [u8; HEADER] {
 /// Returns the text of an attribute; empty if the attribute is missing.
 fn named(payload: &[u8], wanted: u16) -> Result<String, NetlinkError> {
     let mut name = String::new();
-    for_each_attribute(WHAT, payload.get(HEADER..).unwrap_or_default(), |kind, value| {
+    for_each_attribute(SUBJECT, payload.get(HEADER..).unwrap_or_default(), |kind, value| {
         if kind == wanted {
             name = wire::text(value);
         }

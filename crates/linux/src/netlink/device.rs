@@ -37,7 +37,7 @@ const ADDRESS_HEADER_LEN: usize = 8;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 
-const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "device" };
+const MALFORMED: NetlinkError = NetlinkError::Malformed { subject: "device" };
 
 /// Returns a request for the device of a name.
 pub(super) fn get_request(name: &str) -> Request {
@@ -214,7 +214,7 @@ pub(super) fn parse_address(
     kind: u16,
     payload: &[u8],
 ) -> Result<Option<Cidr>, NetlinkError> {
-    const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "address" };
+    const MALFORMED: NetlinkError = NetlinkError::Malformed { subject: "address" };
     if kind != RTM_NEWADDR {
         return Ok(None);
     }

@@ -9,10 +9,10 @@ use rustix::io::Errno;
 #[non_exhaustive]
 pub enum NetlinkError {
     /// The socket cannot be opened, configured, written or read.
-    #[error("netlink socket: {what}")]
+    #[error("netlink socket: {operation}")]
     Socket {
         /// Failed operation.
-        what: &'static str,
+        operation: &'static str,
         /// Error of the system.
         #[source]
         error: io::Error,
@@ -21,16 +21,16 @@ pub enum NetlinkError {
     #[error("netlink socket: messages were lost")]
     Overflow,
     /// No answer came in time.
-    #[error("{what}: no answer from the kernel")]
+    #[error("{subject}: no answer from the kernel")]
     Timeout {
         /// Subject of the request.
-        what: &'static str,
+        subject: &'static str,
     },
     /// The kernel refused.
-    #[error("{what}{}{detail}", if .detail.is_empty() { "" } else { ": " })]
+    #[error("{subject}{}{detail}", if .detail.is_empty() { "" } else { ": " })]
     Refused {
         /// Subject of the request.
-        what: &'static str,
+        subject: &'static str,
         /// The kernel's reason.
         #[source]
         errno: Errno,
@@ -45,27 +45,27 @@ pub enum NetlinkError {
         group: u16,
     },
     /// The listed objects changed during each attempt to list them.
-    #[error("{what}: changed at every attempt to list it")]
+    #[error("{subject}: changed at every attempt to list it")]
     Interrupted {
         /// Listed objects.
-        what: &'static str,
+        subject: &'static str,
     },
     /// A message of the kernel is malformed.
-    #[error("malformed {what} from the kernel")]
+    #[error("malformed {subject} from the kernel")]
     Malformed {
         /// Kind of the message.
-        what: &'static str,
+        subject: &'static str,
     },
 }
 
 impl NetlinkError {
-    pub(super) fn from_io(what: &'static str, error: io::Error) -> Self {
+    pub(super) fn from_io(subject: &'static str, error: io::Error) -> Self {
         if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) {
             return Self::Overflow;
         }
         match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Timeout { what },
-            _ => Self::Socket { what, error },
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Timeout { subject },
+            _ => Self::Socket { operation: subject, error },
         }
     }
 
@@ -92,7 +92,7 @@ impl NetlinkError {
 
     /// Reports whether the object to create already exists.
     #[must_use]
-    pub fn is_there_already(&self) -> bool {
+    pub fn already_exists(&self) -> bool {
         self.errno() == Some(Errno::EXIST)
     }
 

@@ -21,7 +21,7 @@ const NFTA_GEN_ID: u16 = 1;
 /// `struct nfgenmsg`: family, version and resource, all unspecified.
 const HEADER: [u8; 4] = [0; 4];
 
-/// Connection to nftables.
+/// Netlink connection that reads the tables and rules of nftables.
 #[derive(Debug)]
 pub struct Nftables {
     socket: Socket,
@@ -55,12 +55,12 @@ impl Nftables {
     fn read_by(
         &mut self,
         reader: impl Fn() -> SnapshotReader,
-        what: &'static str,
+        subject: &'static str,
     ) -> Result<Option<Snapshot>, NetlinkError> {
         const ATTEMPTS: usize = 4;
         let mut attempt = 1;
         loop {
-            match self.read_once(reader(), what) {
+            match self.read_once(reader(), subject) {
                 Err(error) if error.is_worth_another_dump() && attempt < ATTEMPTS => attempt += 1,
                 result => return result,
             }
@@ -74,17 +74,21 @@ impl Nftables {
     pub fn has_chains(&mut self, table: TableId) -> Result<bool, NetlinkError> {
         let mut reader = SnapshotReader::new(table);
         let Some(chains) = reader.next_request() else { return Ok(false) };
-        let what = "chains of nftables";
-        let listed = self.socket.visit_raw(chains.kind, &chains.payload, what, |kind, payload| {
-            reader.on_message(kind, payload).map_err(|_| NetlinkError::Malformed { what })
+        let subject = "chains of nftables";
+        let listed = self.socket.visit_raw(chains.kind, &chains.payload, subject, |kind, payload| {
+            reader.on_message(kind, payload).map_err(|_| NetlinkError::Malformed { subject })
         });
         listed.map(|()| reader.finish().is_some())
     }
 
-    fn read_once(&mut self, mut reader: SnapshotReader, what: &'static str) -> Result<Option<Snapshot>, NetlinkError> {
+    fn read_once(
+        &mut self,
+        mut reader: SnapshotReader,
+        subject: &'static str,
+    ) -> Result<Option<Snapshot>, NetlinkError> {
         while let Some(request) = reader.next_request() {
-            let listed = self.socket.visit_raw(request.kind, &request.payload, what, |kind, payload| {
-                reader.on_message(kind, payload).map_err(|_| NetlinkError::Malformed { what })
+            let listed = self.socket.visit_raw(request.kind, &request.payload, subject, |kind, payload| {
+                reader.on_message(kind, payload).map_err(|_| NetlinkError::Malformed { subject })
             });
             match listed {
                 // There are no objects of this kind.
@@ -101,8 +105,8 @@ impl Nftables {
     /// The changes that the kernel refuses, or that the outcome is unknown.
     pub fn commit(&mut self, transaction: &Transaction) -> Result<(), CommitError> {
         let messages = encode(transaction);
-        let told = self.socket.transaction_told(&messages, "change of nftables");
-        let refused = told.map_err(|error| CommitError::Failed(Cause::new(error)))?;
+        let outcome = self.socket.transaction_with_outcomes(&messages, "change of nftables");
+        let refused = outcome.map_err(|error| CommitError::Failed(Cause::new(error)))?;
         if refused.is_empty() {
             return Ok(());
         }
@@ -126,8 +130,8 @@ impl Nftables {
         let flush = deletion.iter().map(|message| (nft_message::NFT_MSG_DELRULE, 0, message.payload.clone()));
         // If the rules cannot be removed first, the table is deleted with them.
         let _ = self.socket.transaction(&flush.collect::<Vec<_>>(), "removal of rules of nftables");
-        let told = self.socket.transaction_told(&deletion, "removal of a table of nftables");
-        match told.map(|refused| refused.into_iter().next()) {
+        let outcome = self.socket.transaction_with_outcomes(&deletion, "removal of a table of nftables");
+        match outcome.map(|refused| refused.into_iter().next()) {
             Ok(None) => Ok(true),
             // Without nftables there is no such table.
             Ok(Some((_, error))) | Err(error) if error.is_nothing_of_nftables() => Ok(false),
@@ -154,7 +158,7 @@ impl Nftables {
         let commands = vec![Command::AddTable, command, Command::DeleteTable];
         let refusal = self.commit(&Transaction { table, commands }).err();
         if let Some(refusal) = &refusal {
-            tracing::debug!(%table, %refusal, "The kernel does not support this");
+            tracing::debug!(%table, %refusal, "the kernel does not support a feature of nftables");
         }
         refusal.is_none()
     }
@@ -164,13 +168,13 @@ impl Nftables {
     /// # Errors
     /// If it cannot be read.
     pub fn generation(&mut self) -> Result<u32, NetlinkError> {
-        self.socket.ask(NFT_MSG_GETGEN, &HEADER, "generation of the nftables ruleset", parse)
+        self.socket.query(NFT_MSG_GETGEN, &HEADER, "generation of the nftables ruleset", parse)
     }
 }
 
 /// Decodes the generation.
 fn parse(kind: u16, payload: &[u8]) -> Result<Option<u32>, NetlinkError> {
-    let malformed = || NetlinkError::Malformed { what: "generation of the nftables ruleset" };
+    let malformed = || NetlinkError::Malformed { subject: "generation of the nftables ruleset" };
     if kind != NFT_MSG_NEWGEN {
         return Ok(None);
     }

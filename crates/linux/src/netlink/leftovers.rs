@@ -124,7 +124,7 @@ impl Netlink {
         if let Some(index) = header.get_mut(4..8) {
             index.copy_from_slice(&interface.to_ne_bytes());
         }
-        let attached = self.socket.ask(RTM_GETLINK, &header, "device", |kind, payload| {
+        let attached = self.socket.query(RTM_GETLINK, &header, "device", |kind, payload| {
             let mut attached = 0;
             if kind != RTM_NEWLINK {
                 return Ok(None);

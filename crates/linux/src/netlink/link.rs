@@ -10,7 +10,7 @@ use super::wire::{self, RTM_NEWLINK, Request};
 const HEADER_LEN: usize = 16;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
-const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "link" };
+const MALFORMED: NetlinkError = NetlinkError::Malformed { subject: "link" };
 
 /// Existing network interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

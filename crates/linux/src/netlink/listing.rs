@@ -9,7 +9,7 @@ use super::wire::{self, NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN};
 #[derive(Debug)]
 pub(super) struct Listing<T> {
     sequence: u32,
-    what: &'static str,
+    subject: &'static str,
     found: Vec<T>,
     /// Whether the objects have not changed since the dump began, according to the kernel.
     is_consistent: bool,
@@ -17,8 +17,8 @@ pub(super) struct Listing<T> {
 
 impl<T> Listing<T> {
     /// Begins the dump that was requested with this sequence number.
-    pub(super) const fn new(sequence: u32, what: &'static str) -> Self {
-        Self { sequence, what, found: Vec::new(), is_consistent: true }
+    pub(super) const fn new(sequence: u32, subject: &'static str) -> Self {
+        Self { sequence, subject, found: Vec::new(), is_consistent: true }
     }
 
     /// Processes a datagram. Messages with other sequence numbers belong to abandoned dumps.
@@ -36,12 +36,12 @@ impl<T> Listing<T> {
             self.is_consistent &= frame.flags & NLM_F_DUMP_INTR == 0;
             match frame.kind {
                 NLMSG_DONE => {
-                    wire::parse_done(self.what, &frame)?;
+                    wire::parse_done(self.subject, &frame)?;
                     return if self.is_consistent { Ok(true) } else { Err(self.interrupted()) };
                 }
                 NLMSG_ERROR => {
-                    wire::parse_ack(self.what, &frame)?;
-                    return Err(NetlinkError::Malformed { what: "end of a listing" });
+                    wire::parse_ack(self.subject, &frame)?;
+                    return Err(NetlinkError::Malformed { subject: "end of a listing" });
                 }
                 NLMSG_OVERRUN => return Err(NetlinkError::Overflow),
                 kind => self.found.extend(parse(kind, frame.payload)?),
@@ -51,7 +51,7 @@ impl<T> Listing<T> {
     }
 
     const fn interrupted(&self) -> NetlinkError {
-        NetlinkError::Interrupted { what: self.what }
+        NetlinkError::Interrupted { subject: self.subject }
     }
 
     pub(super) fn into_found(self) -> Vec<T> {

@@ -111,7 +111,7 @@ impl Netlink {
                     continue;
                 }
                 if attempt == 0 {
-                    self.ask(address, bridge, mac.is_some())?;
+                    self.resolve_port(address, bridge, mac.is_some())?;
                 }
                 still_unknown.push((position, address, bridge, interface));
             }
@@ -122,7 +122,7 @@ impl Netlink {
 
     /// Makes the kernel send a request for an address on a bridge, so that the bridge learns the
     /// port from the answer.
-    fn ask(&mut self, address: IpAddr, bridge: u32, is_known: bool) -> Result<(), NetlinkError> {
+    fn resolve_port(&mut self, address: IpAddr, bridge: u32, is_known: bool) -> Result<(), NetlinkError> {
         if is_known {
             // The bridge has not seen the address's presumed Ethernet address recently.
             ignore_missing(self.socket.request(neighbour_request(address, bridge, false), "neighbour"))?;
@@ -190,7 +190,7 @@ pub(super) fn route_to(socket: &mut Socket, address: IpAddr) -> Result<Option<(u
 }
 
 fn parse_route_to(kind: u16, payload: &[u8]) -> Result<Option<Option<(u32, bool)>>, NetlinkError> {
-    let header = RouteHeader::parse(payload).map_err(|_| NetlinkError::Malformed { what: "route" })?;
+    let header = RouteHeader::parse(payload).map_err(|_| NetlinkError::Malformed { subject: "route" })?;
     if kind != RTM_NEWROUTE {
         return Ok(None);
     }
@@ -208,7 +208,7 @@ fn parse_route_to(kind: u16, payload: &[u8]) -> Result<Option<Option<(u32, bool)
 }
 
 fn parse_interface(kind: u16, payload: &[u8]) -> Result<Option<(u32, Interface)>, NetlinkError> {
-    const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "link" };
+    const MALFORMED: NetlinkError = NetlinkError::Malformed { subject: "link" };
     let header = LinkHeader::parse(payload).map_err(|_| MALFORMED)?;
     if kind != RTM_NEWLINK || header.interface_family != AddressFamily::Unspec {
         return Ok(None);
@@ -246,7 +246,7 @@ struct Entry {
 impl Entry {
     /// Decodes an entry; `None` for other messages, and for entries without an Ethernet address.
     fn parse(kind: u16, payload: &[u8]) -> Result<Option<Self>, NetlinkError> {
-        let header = NeighbourHeader::parse(payload).map_err(|_| NetlinkError::Malformed { what: "neighbour" })?;
+        let header = NeighbourHeader::parse(payload).map_err(|_| NetlinkError::Malformed { subject: "neighbour" })?;
         if kind != RTM_NEWNEIGH {
             return Ok(None);
         }
@@ -273,13 +273,13 @@ impl Entry {
 }
 
 /// Returns a request to resolve the Ethernet address of a neighbour, or to drop its entry.
-fn neighbour_request(address: IpAddr, interface: u32, is_asked: bool) -> Request {
+fn neighbour_request(address: IpAddr, interface: u32, resolves: bool) -> Request {
     let mut message = NeighbourMessage::default();
     message.header = NeighbourHeader {
         family: wire::address_family(Family::of(address)),
         ifindex: interface,
         state: NeighbourState::None,
-        flags: if is_asked { NeighbourFlags::Use } else { NeighbourFlags::empty() },
+        flags: if resolves { NeighbourFlags::Use } else { NeighbourFlags::empty() },
         ..NeighbourHeader::default()
     };
     let destination = match address {
@@ -287,7 +287,7 @@ fn neighbour_request(address: IpAddr, interface: u32, is_asked: bool) -> Request
         IpAddr::V6(address) => NeighbourAddress::Inet6(address),
     };
     message.attributes = vec![NeighbourAttribute::Destination(destination)];
-    match is_asked {
+    match resolves {
         true => Request { message: RouteNetlinkMessage::NewNeighbour(message), flags: NLM_F_CREATE },
         false => Request { message: RouteNetlinkMessage::DelNeighbour(message), flags: 0 },
     }

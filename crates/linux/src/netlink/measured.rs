@@ -26,8 +26,8 @@ fn spent<T>(body: impl FnOnce() -> T) -> (Duration, T) {
     (now() - begin, result)
 }
 
-fn print(what: &str, count: usize, took: Duration) {
-    println!("{count} {what}: {took:?}, {:.2} µs each", took.as_secs_f64() * 1e6 / count as f64);
+fn print(subject: &str, count: usize, took: Duration) {
+    println!("{count} {subject}: {took:?}, {:.2} µs each", took.as_secs_f64() * 1e6 / count as f64);
 }
 
 fn connections(count: usize) -> Vec<Connection> {
@@ -71,7 +71,7 @@ fn read_packets(namespace: &Namespace) {
 }
 
 /// Reads all waiting events; returns the number of lost ones.
-fn whole(events: &mut ConnectionEvents, mut each: impl FnMut(ConnectionEvent)) -> u64 {
+fn drain(events: &mut ConnectionEvents, mut each: impl FnMut(ConnectionEvent)) -> u64 {
     let mut lost = 0;
     loop {
         let read = events.read(&mut each).unwrap();
@@ -89,11 +89,11 @@ fn read_events() {
     for some in connections(EVENTS / 2).chunks(1000) {
         conntrack.insert(some).unwrap();
         let mut begun = Vec::with_capacity(some.len());
-        let (begin, read) = spent(|| whole(&mut events, |event| begun.push(event.connection)));
+        let (begin, read) = spent(|| drain(&mut events, |event| begun.push(event.connection)));
         assert_eq!((read, begun.len()), (0, some.len()), "none is lost");
         conntrack.delete(&begun).unwrap();
         let mut counted = 0;
-        let (end, read) = spent(|| whole(&mut events, |event| counted += usize::from(event.traffic.is_some())));
+        let (end, read) = spent(|| drain(&mut events, |event| counted += usize::from(event.traffic.is_some())));
         assert_eq!((read, counted), (0, some.len()), "none is lost, {REASON}");
         (took, count) = (took + begin + end, count + 2 * some.len());
     }
@@ -116,10 +116,10 @@ fn list_traffic() {
     }
 }
 
-/// Run with `cargo test --release -p tortie-linux --lib -- --ignored --nocapture what_flow_logs_read`.
+/// Run with `cargo test --release -p tortie-linux --lib -- --ignored --nocapture cost_of_flow_log_reads`.
 #[test]
 #[ignore = "prints times that only a release build on a quiet machine has; tests of the same code assert what is read"]
-fn what_flow_logs_read() {
+fn cost_of_flow_log_reads() {
     let namespace = Namespace::new().unwrap();
     namespace.sysctl(&[("netfilter/nf_conntrack_acct".to_owned(), "1")]).unwrap();
     namespace

@@ -276,18 +276,18 @@ impl Netlink {
     /// # Errors
     /// If the kernel refuses.
     pub fn change_device(&mut self, change: &DeviceChange) -> Result<(), NetlinkError> {
-        let (request, what) = device::change_request(change);
-        self.socket.request(request, what)
+        let (request, subject) = device::change_request(change);
+        self.socket.request(request, subject)
     }
 
     /// Dumps; the result is empty if the kernel lacks the family or the table.
     fn dump_if_supported<T>(
         &mut self,
         request: wire::Request,
-        what: &'static str,
+        subject: &'static str,
         parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
     ) -> Result<Vec<T>, NetlinkError> {
-        match self.socket.dump(request, what, parse) {
+        match self.socket.dump(request, subject, parse) {
             Err(error) if error.is_unsupported_family() || error.is_not_found() => Ok(Vec::new()),
             result => result,
         }

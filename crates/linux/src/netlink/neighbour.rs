@@ -80,7 +80,7 @@ fn message(family: AddressFamily, ifindex: u32, address: IpAddr, mac: Mac) -> Ne
 /// Decodes the common part of neighbours and forwarding entries: interface, address and Ethernet
 /// address.
 fn parse_raw(family: AddressFamily, kind: u16, payload: &[u8]) -> Result<Option<(u32, IpAddr, Mac)>, NetlinkError> {
-    let header = NeighbourHeader::parse(payload).map_err(|_| NetlinkError::Malformed { what: "neighbour" })?;
+    let header = NeighbourHeader::parse(payload).map_err(|_| NetlinkError::Malformed { subject: "neighbour" })?;
     let is_permanent = u16::from(header.state) & NUD_PERMANENT != 0;
     if kind != RTM_NEWNEIGH || header.family != family || !is_permanent {
         return Ok(None);

@@ -31,7 +31,7 @@ impl Netlink {
     pub fn peer_namespace(&mut self, name: &str) -> Result<Option<NamespaceId>, NetlinkError> {
         let name = [name.as_bytes(), &[0]].concat();
         let payload = [vec![0; LINK_HEADER_LEN], attribute(IFLA_IFNAME, &name)].concat();
-        self.socket.ask(RTM_GETLINK, &payload, "link", |kind, payload| match kind {
+        self.socket.query(RTM_GETLINK, &payload, "link", |kind, payload| match kind {
             RTM_NEWLINK => id("link", payload.get(LINK_HEADER_LEN..), IFLA_LINK_NETNSID).map(Some),
             _ => Ok(None),
         })
@@ -43,16 +43,16 @@ impl Netlink {
     /// If the descriptor is not one of a network namespace.
     pub fn namespace_id(&mut self, namespace: BorrowedFd<'_>) -> Result<Option<NamespaceId>, NetlinkError> {
         let payload = [NSID_HEADER.to_vec(), attribute(NETNSA_FD, &namespace.as_raw_fd().to_ne_bytes())].concat();
-        self.socket.ask(RTM_GETNSID, &payload, "network namespace", |kind, payload| match kind {
+        self.socket.query(RTM_GETNSID, &payload, "network namespace", |kind, payload| match kind {
             RTM_NEWNSID => id("network namespace", payload.get(NSID_HEADER.len()..), NETNSA_NSID).map(Some),
             _ => Ok(None),
         })
     }
 }
 
-fn id(what: &'static str, attributes: Option<&[u8]>, wanted: u16) -> Result<Option<NamespaceId>, NetlinkError> {
+fn id(subject: &'static str, attributes: Option<&[u8]>, wanted: u16) -> Result<Option<NamespaceId>, NetlinkError> {
     let mut found = None;
-    wire::for_each_attribute(what, attributes.unwrap_or_default(), |kind, value| {
+    wire::for_each_attribute(subject, attributes.unwrap_or_default(), |kind, value| {
         if kind == wanted {
             found = Some(i32::from_ne_bytes(value.try_into().ok()?));
         }

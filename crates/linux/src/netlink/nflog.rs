@@ -69,7 +69,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Nflog {
     socket: Socket,
     sequence: Sequence,
-    tells_connections: bool,
+    provides_connections: bool,
 }
 
 impl Nflog {
@@ -80,12 +80,12 @@ impl Nflog {
     pub fn open(groups: &[u16]) -> Result<Self, NetlinkError> {
         let mut socket = Socket::open_netfilter(TIMEOUT)?;
         let groups: Vec<u16> = groups.iter().copied().collect::<BTreeSet<u16>>().into_iter().collect();
-        let mut tells_connections = true;
+        let mut provides_connections = true;
         for &group in &groups {
-            let mut outcome = bind(&mut socket, group, tells_connections);
-            if tells_connections && outcome.as_ref().is_err_and(NetlinkError::is_unsupported) {
-                tells_connections = false;
-                outcome = bind(&mut socket, group, tells_connections);
+            let mut outcome = bind(&mut socket, group, provides_connections);
+            if provides_connections && outcome.as_ref().is_err_and(NetlinkError::is_unsupported) {
+                provides_connections = false;
+                outcome = bind(&mut socket, group, provides_connections);
             }
             match outcome {
                 Err(error) if error.errno() == Some(Errno::PERM) && is_privileged(&mut socket)? => {
@@ -94,14 +94,14 @@ impl Nflog {
                 outcome => outcome?,
             }
         }
-        Ok(Self { socket, sequence: Sequence::new(&groups), tells_connections })
+        Ok(Self { socket, sequence: Sequence::new(&groups), provides_connections })
     }
 
     /// Reports whether the kernel provides the connection of a packet. A kernel without
     /// `NETFILTER_NETLINK_GLUE_CT` does not.
     #[must_use]
-    pub const fn tells_connections(&self) -> bool {
-        self.tells_connections
+    pub const fn provides_connections(&self) -> bool {
+        self.provides_connections
     }
 
     /// Passes the waiting packets to `each`, up to a limit. Does not wait for any.
@@ -121,7 +121,7 @@ impl Nflog {
             if let Some(number) = message.sequence {
                 sequence.note(message.group, number);
             }
-            let packet = message.packet.ok_or(NetlinkError::Malformed { what: "logged packet" })?;
+            let packet = message.packet.ok_or(NetlinkError::Malformed { subject: "logged packet" })?;
             each(packet);
             Ok(true)
         })?;

@@ -37,7 +37,7 @@ const RTN_UNREACHABLE: u8 = 7;
 const RTN_PROHIBIT: u8 = 8;
 const RTN_THROW: u8 = 9;
 
-const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "route" };
+const MALFORMED: NetlinkError = NetlinkError::Malformed { subject: "route" };
 
 /// Returns a request for the routes of one table, or for those of them that leave by one interface.
 /// Kernels without strict checks (before 4.20) also list others.

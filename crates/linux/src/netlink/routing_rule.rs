@@ -34,7 +34,7 @@ const NOTHING: u32 = u32::MAX;
 
 /// Decodes a rule of the family; `None` for rules that do not lead to a table.
 pub(super) fn parse(family: Family, kind: u16, payload: &[u8]) -> Result<Option<RoutingRule>, NetlinkError> {
-    const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "rule" };
+    const MALFORMED: NetlinkError = NetlinkError::Malformed { subject: "rule" };
     if kind != RTM_NEWRULE {
         return Ok(None);
     }

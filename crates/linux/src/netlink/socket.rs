@@ -54,8 +54,8 @@ impl AsFd for Socket {
     }
 }
 
-fn socket_error(what: &'static str) -> impl Fn(io::Error) -> NetlinkError {
-    move |source| NetlinkError::from_io(what, source)
+fn socket_error(subject: &'static str) -> impl Fn(io::Error) -> NetlinkError {
+    move |source| NetlinkError::from_io(subject, source)
 }
 
 fn open(protocol: isize) -> Result<RawSocket, NetlinkError> {
@@ -77,15 +77,15 @@ fn set_timeout(raw: &RawSocket, timeout: Duration) -> Result<(), NetlinkError> {
 }
 
 /// Waits for a datagram from the kernel.
-fn receive(raw: &RawSocket, datagram: &mut Vec<u8>, what: &'static str) -> Result<(), NetlinkError> {
-    receive_with(RecvFlags::empty(), raw, datagram, what)
+fn receive(raw: &RawSocket, datagram: &mut Vec<u8>, subject: &'static str) -> Result<(), NetlinkError> {
+    receive_with(RecvFlags::empty(), raw, datagram, subject)
 }
 
 fn receive_with(
     flags: RecvFlags,
     raw: &RawSocket,
     datagram: &mut Vec<u8>,
-    what: &'static str,
+    subject: &'static str,
 ) -> Result<(), NetlinkError> {
     #[allow(clippy::cast_possible_wrap, reason = "flags, far from the sign bit")]
     let flags = (flags | RecvFlags::TRUNC).bits() as i32;
@@ -94,11 +94,11 @@ fn receive_with(
         datagram.reserve(DATAGRAM);
         match raw.recv_from(datagram, flags) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(NetlinkError::from_io(what, error)),
+            Err(error) => return Err(NetlinkError::from_io(subject, error)),
             // Other processes can send as well; only the kernel has port 0.
             Ok((_, sender)) if sender.port_number() != 0 => {}
             Ok((length, _)) if length > datagram.len() => {
-                return Err(NetlinkError::Malformed { what: "long datagram" });
+                return Err(NetlinkError::Malformed { subject: "long datagram" });
             }
             Ok(_) => return Ok(()),
         }
@@ -153,14 +153,14 @@ impl Socket {
     }
 
     /// Waits for the next datagram and returns it.
-    pub(super) fn receive(&mut self, what: &'static str) -> Result<&[u8], NetlinkError> {
-        receive(&self.raw, &mut self.datagram, what)?;
+    pub(super) fn receive(&mut self, subject: &'static str) -> Result<&[u8], NetlinkError> {
+        receive(&self.raw, &mut self.datagram, subject)?;
         Ok(&self.datagram)
     }
 
     /// Returns the next datagram without waiting; `None` if there is none.
-    pub(super) fn receive_now(&mut self, what: &'static str) -> Result<Option<&[u8]>, NetlinkError> {
-        match receive_with(RecvFlags::DONTWAIT, &self.raw, &mut self.datagram, what) {
+    pub(super) fn receive_now(&mut self, subject: &'static str) -> Result<Option<&[u8]>, NetlinkError> {
+        match receive_with(RecvFlags::DONTWAIT, &self.raw, &mut self.datagram, subject) {
             Ok(()) => Ok(Some(&self.datagram)),
             Err(NetlinkError::Timeout { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -168,31 +168,31 @@ impl Socket {
     }
 
     /// Sends a message and returns its answer, decoded by `parse`.
-    pub(super) fn ask<T>(
+    pub(super) fn query<T>(
         &mut self,
         kind: u16,
         payload: &[u8],
-        what: &'static str,
+        subject: &'static str,
         parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
     ) -> Result<T, NetlinkError> {
         self.send_raw(kind, NLM_F_REQUEST, payload)?;
-        self.answer(what, parse)
+        self.answer(subject, parse)
     }
 
     fn answer<T>(
         &mut self,
-        what: &'static str,
+        subject: &'static str,
         parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
     ) -> Result<T, NetlinkError> {
         loop {
-            receive(&self.raw, &mut self.datagram, what)?;
+            receive(&self.raw, &mut self.datagram, subject)?;
             for frame in wire::frames(&self.datagram) {
                 let frame = frame?;
                 if frame.sequence != self.sequence {
                     continue;
                 }
                 if frame.kind == NLMSG_ERROR {
-                    wire::parse_ack(what, &frame)?;
+                    wire::parse_ack(subject, &frame)?;
                 } else if let Some(answer) = parse(frame.kind, frame.payload)? {
                     return Ok(answer);
                 }
@@ -208,9 +208,9 @@ impl Socket {
     }
 
     /// Sends a request and waits for its acknowledgement.
-    pub(super) fn request(&mut self, request: Request, what: &'static str) -> Result<(), NetlinkError> {
+    pub(super) fn request(&mut self, request: Request, subject: &'static str) -> Result<(), NetlinkError> {
         self.send(request, NLM_F_REQUEST | NLM_F_ACK)?;
-        self.acknowledgement(what)
+        self.acknowledgement(subject)
     }
 
     /// Sends an encoded request and waits for its acknowledgement.
@@ -219,10 +219,10 @@ impl Socket {
         kind: u16,
         flags: u16,
         payload: &[u8],
-        what: &'static str,
+        subject: &'static str,
     ) -> Result<(), NetlinkError> {
         self.send_raw(kind, flags | NLM_F_REQUEST | NLM_F_ACK, payload)?;
-        self.acknowledgement(what)
+        self.acknowledgement(subject)
     }
 
     fn send_raw(&mut self, kind: u16, flags: u16, payload: &[u8]) -> Result<(), NetlinkError> {
@@ -232,13 +232,13 @@ impl Socket {
         Ok(())
     }
 
-    fn acknowledgement(&mut self, what: &'static str) -> Result<(), NetlinkError> {
+    fn acknowledgement(&mut self, subject: &'static str) -> Result<(), NetlinkError> {
         loop {
-            receive(&self.raw, &mut self.datagram, what)?;
+            receive(&self.raw, &mut self.datagram, subject)?;
             for frame in wire::frames(&self.datagram) {
                 let frame = frame?;
                 if frame.sequence == self.sequence && frame.kind == NLMSG_ERROR {
-                    return wire::parse_ack(what, &frame);
+                    return wire::parse_ack(subject, &frame);
                 }
             }
         }
@@ -252,10 +252,10 @@ impl Socket {
     pub(super) fn batch(
         &mut self,
         requests: Vec<Request>,
-        what: &'static str,
+        subject: &'static str,
     ) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
         let encode = |request: Request, sequence| request.encode(NLM_F_REQUEST | NLM_F_ACK, sequence);
-        self.batch_of(requests, encode, what)
+        self.batch_of(requests, encode, subject)
     }
 
     /// Sends encoded requests together, and returns the outcome of each in their order.
@@ -264,17 +264,17 @@ impl Socket {
         kind: u16,
         flags: u16,
         payloads: &[Vec<u8>],
-        what: &'static str,
+        subject: &'static str,
     ) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
         let encode = |payload, sequence| wire::encode(kind, flags | NLM_F_REQUEST | NLM_F_ACK, sequence, payload);
-        self.batch_of(payloads.iter().map(Vec::as_slice), encode, what)
+        self.batch_of(payloads.iter().map(Vec::as_slice), encode, subject)
     }
 
     fn batch_of<R>(
         &mut self,
         requests: impl IntoIterator<Item = R>,
         encode: impl Fn(R, u32) -> Vec<u8>,
-        what: &'static str,
+        subject: &'static str,
     ) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
         let first = self.sequence.wrapping_add(1);
         let mut bytes = Vec::new();
@@ -290,14 +290,14 @@ impl Socket {
             self.raw.send_to(&bytes, &SocketAddr::new(0, 0), 0).map_err(socket_error("send"))?;
         }
         while missing > 0 {
-            receive(&self.raw, &mut self.datagram, what)?;
+            receive(&self.raw, &mut self.datagram, subject)?;
             for frame in wire::frames(&self.datagram) {
                 let frame = frame?;
                 let at = frame.sequence.wrapping_sub(first) as usize;
                 if let Some(outcome @ None) = outcomes.get_mut(at)
                     && frame.kind == NLMSG_ERROR
                 {
-                    *outcome = Some(wire::parse_ack(what, &frame));
+                    *outcome = Some(wire::parse_ack(subject, &frame));
                     missing -= 1;
                 }
             }
@@ -310,7 +310,7 @@ impl Socket {
     pub(super) fn transaction(
         &mut self,
         messages: &[(u16, u16, Vec<u8>)],
-        what: &'static str,
+        subject: &'static str,
     ) -> Result<(), NetlinkError> {
         let begin = self.sequence.wrapping_add(1);
         let mut next = || {
@@ -325,12 +325,12 @@ impl Socket {
         self.raw.send_to(&bytes, &SocketAddr::new(0, 0), 0).map_err(socket_error("send"))?;
         let mut missing = messages.len();
         while missing > 0 {
-            receive(&self.raw, &mut self.datagram, what)?;
+            receive(&self.raw, &mut self.datagram, subject)?;
             for frame in wire::frames(&self.datagram) {
                 let frame = frame?;
                 let is_ours = (frame.sequence.wrapping_sub(begin) as usize) < messages.len() + 2;
                 if is_ours && frame.kind == NLMSG_ERROR {
-                    wire::parse_ack(what, &frame)?;
+                    wire::parse_ack(subject, &frame)?;
                     missing = missing.saturating_sub(1);
                 }
             }
@@ -343,13 +343,13 @@ impl Socket {
     ///
     /// # Errors
     /// If the outcome is unknown.
-    pub(super) fn transaction_told(
+    pub(super) fn transaction_with_outcomes(
         &mut self,
         messages: &[tortie_nftables::wire::Message],
-        what: &'static str,
+        subject: &'static str,
     ) -> Result<Vec<(usize, NetlinkError)>, NetlinkError> {
         let begin = self.sequence.wrapping_add(1);
-        let Some((bytes, last)) = told_batch(messages, begin) else { return Ok(Vec::new()) };
+        let Some((bytes, last)) = encode_batch(messages, begin) else { return Ok(Vec::new()) };
         self.sequence = last.wrapping_add(1);
         self.raw.send_to(&bytes, &SocketAddr::new(0, 0), 0).map_err(socket_error("send"))?;
         let mut refused = Vec::new();
@@ -357,8 +357,8 @@ impl Socket {
         // The kernel has answered before the call returns: after a refusal no more answers follow.
         while !is_answered {
             if refused.is_empty() {
-                receive(&self.raw, &mut self.datagram, what)?;
-            } else if self.receive_now(what)?.is_none() {
+                receive(&self.raw, &mut self.datagram, subject)?;
+            } else if self.receive_now(subject)?.is_none() {
                 break;
             }
             for frame in wire::frames(&self.datagram) {
@@ -368,7 +368,7 @@ impl Socket {
                     continue;
                 }
                 is_answered |= frame.sequence == last;
-                if let Err(error) = wire::parse_ack(what, &frame) {
+                if let Err(error) = wire::parse_ack(subject, &frame) {
                     if at == 0 {
                         return Err(error);
                     }
@@ -383,11 +383,11 @@ impl Socket {
     pub(super) fn get<T>(
         &mut self,
         request: Request,
-        what: &'static str,
+        subject: &'static str,
         parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
     ) -> Result<T, NetlinkError> {
         self.send(request, NLM_F_REQUEST)?;
-        self.answer(what, parse)
+        self.answer(subject, parse)
     }
 
     /// Lists the answers to a request, decoded by `parse`. Retries if the listed objects change
@@ -395,14 +395,14 @@ impl Socket {
     pub(super) fn dump<T>(
         &mut self,
         request: Request,
-        what: &'static str,
+        subject: &'static str,
         parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
     ) -> Result<Vec<T>, NetlinkError> {
         let message = request.message;
         let mut attempt = 1;
         loop {
             let request = Request { message: message.clone(), flags: request.flags };
-            match self.dump_once(request, what, &parse) {
+            match self.dump_once(request, subject, &parse) {
                 Err(error) if error.is_worth_another_dump() && attempt < DUMP_ATTEMPTS => attempt += 1,
                 result => return result,
             }
@@ -412,11 +412,11 @@ impl Socket {
     fn dump_once<T>(
         &mut self,
         request: Request,
-        what: &'static str,
+        subject: &'static str,
         parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
     ) -> Result<Vec<T>, NetlinkError> {
         self.send(request, NLM_F_REQUEST | NLM_F_DUMP)?;
-        self.listing(what, parse)
+        self.listing(subject, parse)
     }
 
     /// Lists the answers to an encoded message, decoded by `parse`. Retries if the listed objects
@@ -425,13 +425,13 @@ impl Socket {
         &mut self,
         kind: u16,
         payload: &[u8],
-        what: &'static str,
+        subject: &'static str,
         parse: impl Fn(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
     ) -> Result<Vec<T>, NetlinkError> {
         let mut attempt = 1;
         loop {
             self.send_raw(kind, NLM_F_REQUEST | NLM_F_DUMP, payload)?;
-            match self.listing(what, &parse) {
+            match self.listing(subject, &parse) {
                 Err(error) if error.is_worth_another_dump() && attempt < DUMP_ATTEMPTS => attempt += 1,
                 result => return result,
             }
@@ -444,21 +444,21 @@ impl Socket {
         &mut self,
         kind: u16,
         payload: &[u8],
-        what: &'static str,
+        subject: &'static str,
         mut each: impl FnMut(u16, &[u8]) -> Result<(), NetlinkError>,
     ) -> Result<(), NetlinkError> {
         self.send_raw(kind, NLM_F_REQUEST | NLM_F_DUMP, payload)?;
-        self.listing(what, |kind, payload| each(kind, payload).map(|()| None::<Infallible>)).map(drop)
+        self.listing(subject, |kind, payload| each(kind, payload).map(|()| None::<Infallible>)).map(drop)
     }
 
     fn listing<T>(
         &mut self,
-        what: &'static str,
+        subject: &'static str,
         mut parse: impl FnMut(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
     ) -> Result<Vec<T>, NetlinkError> {
-        let mut listing = Listing::new(self.sequence, what);
+        let mut listing = Listing::new(self.sequence, subject);
         loop {
-            receive(&self.raw, &mut self.datagram, what)?;
+            receive(&self.raw, &mut self.datagram, subject)?;
             if listing.take(&self.datagram, &mut parse)? {
                 return Ok(listing.into_found());
             }
@@ -470,7 +470,7 @@ impl Socket {
 /// sequence number of the message whose answer means that all earlier ones are done; `None` if
 /// there are no messages. It is the last one that changes something, since kernels before 6.10 do
 /// not answer to the end of a batch.
-fn told_batch(messages: &[tortie_nftables::wire::Message], begin: u32) -> Option<(Vec<u8>, u32)> {
+fn encode_batch(messages: &[tortie_nftables::wire::Message], begin: u32) -> Option<(Vec<u8>, u32)> {
     let (last, others) = messages.split_last()?;
     let mut bytes = wire::encode(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, begin, &NFTABLES_BATCH);
     let mut sequence = begin;
@@ -538,17 +538,17 @@ mod tests {
     #[test]
     fn a_batch_asks_its_last_change_for_an_answer_as_old_kernels_answer_to_no_end() {
         let message = |kind, flags| Message { kind, flags, payload: vec![7; 4], command: 0 };
-        let (bytes, last) = told_batch(&[message(0xa00, 0x400), message(0xa03, 0x800)], u32::MAX).unwrap();
+        let (bytes, last) = encode_batch(&[message(0xa00, 0x400), message(0xa03, 0x800)], u32::MAX).unwrap();
         let frames: Vec<_> = wire::frames(&bytes).map(Result::unwrap).collect();
-        let told: Vec<_> = frames.iter().map(|frame| (frame.kind, frame.flags, frame.sequence)).collect();
+        let sent: Vec<_> = frames.iter().map(|frame| (frame.kind, frame.flags, frame.sequence)).collect();
         let expected = [
             (NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, u32::MAX),
             (0xa00, NLM_F_REQUEST | 0x400, 0),
             (0xa03, NLM_F_REQUEST | NLM_F_ACK | 0x800, 1),
             (NFNL_MSG_BATCH_END, NLM_F_REQUEST, 2),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(sent, expected);
         assert_eq!(last, 1);
-        assert_eq!(told_batch(&[], 1), None);
+        assert_eq!(encode_batch(&[], 1), None);
     }
 }

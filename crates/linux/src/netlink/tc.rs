@@ -145,8 +145,8 @@ struct Raw {
     options: Vec<u8>,
 }
 
-fn parse_raw(what: &'static str, payload: &[u8]) -> Result<Raw, NetlinkError> {
-    let word = |at: usize| payload.get(at..at + 4).and_then(wire::number).ok_or(NetlinkError::Malformed { what });
+fn parse_raw(subject: &'static str, payload: &[u8]) -> Result<Raw, NetlinkError> {
+    let word = |at: usize| payload.get(at..at + 4).and_then(wire::number).ok_or(NetlinkError::Malformed { subject });
     let mut raw = Raw {
         interface: word(4)?,
         handle: word(8)?,
@@ -155,7 +155,7 @@ fn parse_raw(what: &'static str, payload: &[u8]) -> Result<Raw, NetlinkError> {
         kind: String::new(),
         options: Vec::new(),
     };
-    wire::for_each_attribute(what, payload.get(HEADER_LEN..).unwrap_or_default(), |kind, value| {
+    wire::for_each_attribute(subject, payload.get(HEADER_LEN..).unwrap_or_default(), |kind, value| {
         match kind {
             TCA_KIND => raw.kind = wire::text(value),
             TCA_OPTIONS => raw.options = value.to_vec(),
@@ -269,8 +269,8 @@ impl Netlink {
     /// # Errors
     /// If the kernel refuses.
     pub fn change_qdisc(&mut self, change: &QdiscChange) -> Result<(), NetlinkError> {
-        let (kind, flags, payload, what) = change_request(change);
-        self.socket.request_raw(kind, flags, &payload, what)
+        let (kind, flags, payload, subject) = change_request(change);
+        self.socket.request_raw(kind, flags, &payload, subject)
     }
 
     /// Returns the indices of the interfaces to which filters redirect the packets received by an
@@ -286,8 +286,8 @@ impl Netlink {
     }
 
     fn filters(&mut self, interface: u32, parent: u32) -> Result<Vec<Filter>, NetlinkError> {
-        let what = "filters";
-        let found = self.socket.dump_raw(RTM_GETTFILTER, &header(interface, 0, parent, 0), what, parse_filter);
+        let subject = "filters";
+        let found = self.socket.dump_raw(RTM_GETTFILTER, &header(interface, 0, parent, 0), subject, parse_filter);
         match found {
             Err(error) if error.is_not_found() || error.is_invalid() => Ok(Vec::new()),
             found => found,

@@ -73,7 +73,7 @@ fn set_neighbour(netlink: &mut Netlink, neighbour: Neighbour) -> Result<(), Netl
 }
 
 #[test]
-fn a_link_is_read_past_attributes_that_nobody_knows() {
+fn unknown_link_attributes_are_skipped() {
     let mtu = attribute(4, &1450_u32.to_ne_bytes());
     let attributes = [attribute(0x0fff, b"news"), attribute(3, b"cali1\0"), mtu, attribute(0x3ffe, &[])].concat();
     let link = link::parse(wire::RTM_NEWLINK, &link_payload(0, 7, 0x40, &attributes)).unwrap();
@@ -81,7 +81,7 @@ fn a_link_is_read_past_attributes_that_nobody_knows() {
 }
 
 #[test]
-fn a_link_with_an_odd_name_is_told_apart() {
+fn a_link_with_an_odd_name_is_reported_as_odd() {
     for (bytes, name) in
         [("!x\0".as_bytes(), "!x"), ("é\0".as_bytes(), "é"), (b"eth+\0", "eth+"), (b"\xff\0", "\u{fffd}")]
     {
@@ -105,7 +105,7 @@ fn a_link_as_a_member_of_a_bridge_is_not_the_link() {
 #[test]
 fn a_link_without_a_name_is_an_error() {
     let result = link::parse(wire::RTM_NEWLINK, &link_payload(0, 7, 0, &[]));
-    assert!(matches!(result, Err(NetlinkError::Malformed { what: "link" })));
+    assert!(matches!(result, Err(NetlinkError::Malformed { subject: "link" })));
 }
 
 #[test]

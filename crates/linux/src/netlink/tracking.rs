@@ -20,7 +20,7 @@ use super::socket::Socket;
 
 const TABLE: &str = "tortie";
 const CHAIN: &str = "connections-are-tracked";
-const WHAT: &str = "table that has connections tracked";
+const SUBJECT: &str = "table that has connections tracked";
 const NFTA_CT_KEY: u16 = 2;
 const NFT_CT_STATE: u32 = 0;
 const ESTABLISHED: u32 = 2;
@@ -31,7 +31,7 @@ const ESTABLISHED: u32 = 2;
 /// If the kernel refuses.
 pub fn track_connections(timeout: Duration) -> Result<(), NetlinkError> {
     let mut socket = Socket::open_netfilter(timeout)?;
-    if is_there(&mut socket)? {
+    if table_exists(&mut socket)? {
         return Ok(());
     }
     let table = || message(&[text(NFTA_TABLE_NAME, TABLE)]);
@@ -50,7 +50,7 @@ pub fn track_connections(timeout: Duration) -> Result<(), NetlinkError> {
         (NFT_MSG_NEWCHAIN, NLM_F_CREATE, chain),
         (NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, rule),
     ];
-    socket.transaction(&messages, WHAT)
+    socket.transaction(&messages, SUBJECT)
 }
 
 /// Removes the table; reports whether it existed.
@@ -59,7 +59,7 @@ pub fn track_connections(timeout: Duration) -> Result<(), NetlinkError> {
 /// If the kernel refuses.
 pub fn leave_connections(timeout: Duration) -> Result<bool, NetlinkError> {
     let Some(mut socket) = Socket::open_netfilter_if_there(timeout)? else { return Ok(false) };
-    match socket.transaction(&[(NFT_MSG_DELTABLE, 0, message(&[text(NFTA_TABLE_NAME, TABLE)]))], WHAT) {
+    match socket.transaction(&[(NFT_MSG_DELTABLE, 0, message(&[text(NFTA_TABLE_NAME, TABLE)]))], SUBJECT) {
         Ok(()) => Ok(true),
         // Without nftables there is no such table.
         Err(error) if error.is_nothing_of_nftables() => Ok(false),
@@ -67,9 +67,9 @@ pub fn leave_connections(timeout: Duration) -> Result<bool, NetlinkError> {
     }
 }
 
-fn is_there(socket: &mut Socket) -> Result<bool, NetlinkError> {
+fn table_exists(socket: &mut Socket) -> Result<bool, NetlinkError> {
     let of_table = message(&[text(NFTA_RULE_TABLE, TABLE)]);
-    let rules = socket.dump_raw(NFT_MSG_GETRULE, &of_table, WHAT, |kind, payload| {
+    let rules = socket.dump_raw(NFT_MSG_GETRULE, &of_table, SUBJECT, |kind, payload| {
         let wanted = [TABLE.as_bytes(), &[0]].concat();
         let is_ours = kind == NFT_MSG_NEWRULE && payload.windows(wanted.len()).any(|part| part == wanted);
         Ok(is_ours.then_some(()))
@@ -95,7 +95,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(20);
 
     kernel_test! {
-        fn the_table_is_there_once_asked_for_and_not_any_more_afterwards() {
+        fn the_table_exists_from_request_to_removal() {
             let namespace = Namespace::new().unwrap();
             namespace.shell("ip link set lo up").unwrap();
             let tables = || namespace.shell("nft list ruleset").unwrap();

@@ -26,12 +26,12 @@ pub struct Read {
 /// message for which it returns an error is unreadable. Every overrun counts as one lost message.
 pub(super) fn read_waiting(
     socket: &mut Socket,
-    what: &'static str,
+    subject: &'static str,
     mut each: impl FnMut(&Frame<'_>) -> Result<bool, NetlinkError>,
 ) -> Result<Read, NetlinkError> {
     let mut read = Read::default();
     for _ in 0..DATAGRAMS {
-        let datagram = match socket.receive_now(what) {
+        let datagram = match socket.receive_now(subject) {
             Ok(Some(datagram)) => datagram,
             Ok(None) => return Ok(read),
             Err(NetlinkError::Overflow) => {

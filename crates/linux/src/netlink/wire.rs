@@ -86,7 +86,7 @@ pub(super) fn frames(mut datagram: &[u8]) -> impl Iterator<Item = Result<Frame<'
         }
         let bytes = std::mem::take(&mut datagram);
         let Ok(header) = NetlinkBuffer::new_checked(bytes) else {
-            return Some(Err(NetlinkError::Malformed { what: "message header" }));
+            return Some(Err(NetlinkError::Malformed { subject: "message header" }));
         };
         let length = header.length() as usize;
         datagram = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
@@ -100,15 +100,15 @@ pub(super) fn frames(mut datagram: &[u8]) -> impl Iterator<Item = Result<Frame<'
 }
 
 /// Decodes an acknowledgement.
-pub(super) fn parse_ack(what: &'static str, frame: &Frame<'_>) -> Result<(), NetlinkError> {
+pub(super) fn parse_ack(subject: &'static str, frame: &Frame<'_>) -> Result<(), NetlinkError> {
     let Some((code, request)) = frame.payload.split_first_chunk().map(|(code, rest)| (i32::from_ne_bytes(*code), rest))
     else {
-        return Err(NetlinkError::Malformed { what: "acknowledgement" });
+        return Err(NetlinkError::Malformed { subject: "acknowledgement" });
     };
     if code == 0 {
         return Ok(());
     }
-    let errno = errno(code).ok_or(NetlinkError::Malformed { what: "acknowledgement" })?;
+    let errno = errno(code).ok_or(NetlinkError::Malformed { subject: "acknowledgement" })?;
     let detail = if frame.flags & NLM_F_ACK_TLVS == 0 {
         String::new()
     } else {
@@ -116,18 +116,18 @@ pub(super) fn parse_ack(what: &'static str, frame: &Frame<'_>) -> Result<(), Net
         let repeated = if frame.flags & NLM_F_CAPPED == 0 { length.next_multiple_of(4) } else { HEADER_LEN };
         detail_of(request.get(repeated..).unwrap_or_default())
     };
-    Err(NetlinkError::Refused { what, errno, detail })
+    Err(NetlinkError::Refused { subject, errno, detail })
 }
 
 /// Decodes the end of a dump.
-pub(super) fn parse_done(what: &'static str, frame: &Frame<'_>) -> Result<(), NetlinkError> {
+pub(super) fn parse_done(subject: &'static str, frame: &Frame<'_>) -> Result<(), NetlinkError> {
     let code = frame.payload.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
     if code >= 0 {
         return Ok(());
     }
     let detail = detail_of(frame.payload.get(4..).unwrap_or_default());
-    let errno = errno(code).ok_or(NetlinkError::Malformed { what: "end of a listing" })?;
-    Err(NetlinkError::Refused { what, errno, detail })
+    let errno = errno(code).ok_or(NetlinkError::Malformed { subject: "end of a listing" })?;
+    Err(NetlinkError::Refused { subject, errno, detail })
 }
 
 /// Returns the error of a negative code.
@@ -151,7 +151,7 @@ fn detail_of(attributes: &[u8]) -> String {
 /// Calls `each` with kind and value of every attribute. An attribute for which it returns `None` is
 /// malformed.
 pub(super) fn for_each_attribute<'a>(
-    what: &'static str,
+    subject: &'static str,
     attributes: &'a [u8],
     mut each: impl FnMut(u16, &'a [u8]) -> Option<()>,
 ) -> Result<(), NetlinkError> {
@@ -161,7 +161,7 @@ pub(super) fn for_each_attribute<'a>(
             each(kind, attribute.into_inner().get(ATTRIBUTE_HEADER_LEN..length)?)
         });
         if taken.is_none() {
-            return Err(NetlinkError::Malformed { what });
+            return Err(NetlinkError::Malformed { subject });
         }
     }
     Ok(())

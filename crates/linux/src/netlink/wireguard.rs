@@ -48,7 +48,7 @@ const NETWORKS_IN_PART: usize = 256;
 /// Maximum size of the peers in a message in bytes. The length of an attribute has two bytes.
 const PEERS_IN_MESSAGE: usize = 32 * 1024;
 
-pub(super) const MALFORMED: NetlinkError = NetlinkError::Malformed { what: "WireGuard device" };
+pub(super) const MALFORMED: NetlinkError = NetlinkError::Malformed { subject: "WireGuard device" };
 
 /// Private key, which is passed to the kernel only.
 pub(super) struct PrivateKey(pub(super) [u8; 32]);
@@ -135,7 +135,7 @@ pub(super) fn header(command: u8) -> Vec<u8> {
 /// Returns the kernel's number of a generic netlink family, by its name with a NUL.
 pub(super) fn family(socket: &mut Socket, name: &[u8]) -> Result<u16, NetlinkError> {
     let payload = [header(CTRL_CMD_GETFAMILY), attribute(CTRL_ATTR_FAMILY_NAME, name)].concat();
-    socket.ask(GENL_ID_CTRL, &payload, "generic netlink family", |kind, payload| match kind {
+    socket.query(GENL_ID_CTRL, &payload, "generic netlink family", |kind, payload| match kind {
         GENL_ID_CTRL => parse_family(payload).map(Some),
         _ => Ok(None),
     })
@@ -143,15 +143,15 @@ pub(super) fn family(socket: &mut Socket, name: &[u8]) -> Result<u16, NetlinkErr
 
 /// Decodes the number of a generic netlink family.
 pub(super) fn parse_family(payload: &[u8]) -> Result<u16, NetlinkError> {
-    const WHAT: &str = "generic netlink family";
+    const SUBJECT: &str = "generic netlink family";
     let mut id = None;
-    wire::for_each_attribute(WHAT, payload.get(GENL_HEADER_LEN..).unwrap_or_default(), |kind, value| {
+    wire::for_each_attribute(SUBJECT, payload.get(GENL_HEADER_LEN..).unwrap_or_default(), |kind, value| {
         if kind == CTRL_ATTR_FAMILY_ID {
             id = Some(u16::from_ne_bytes(value.try_into().ok()?));
         }
         Some(())
     })?;
-    id.ok_or(NetlinkError::Malformed { what: WHAT })
+    id.ok_or(NetlinkError::Malformed { subject: SUBJECT })
 }
 
 pub(super) fn get_request(interface: u32) -> Vec<u8> {

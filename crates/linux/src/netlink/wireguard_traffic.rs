@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_peers_have_sent_and_received() {
+    fn traffic_of_peers_is_parsed() {
         let endpoint = [2_u16.to_ne_bytes().to_vec(), 51820_u16.to_be_bytes().to_vec(), vec![10, 0, 0, 2], vec![0; 8]];
         let peer = nested(
             0,

@@ -9,14 +9,15 @@ use tortie_linux::bpf::Superseded;
 use tortie_linux::exec::Runner;
 use tortie_linux::kernel::LinuxKernel;
 use tortie_linux::leftovers::TakeOver;
+use tortie_linux::namespace_lock::NamespaceLock;
 use tortie_linux::stop::Stop;
 use tortie_model::desired::ConfigSource;
 use tortie_nftables::TableId;
 use tortie_protocol::{Received, felix};
-use tortie_rules::WorkloadsBy;
+use tortie_rules::WorkloadDispatch;
 
-use super::setup::{self, Fitted};
-use super::{AgentError, MachineOptions, QUEUE, announce, threads};
+use super::setup::{self, DataplaneSetup};
+use super::{AgentError, LOCK_PATIENCE, MachineOptions, QUEUE, announce, threads};
 use crate::driver::{PeerEvent, ServeError, ServeInput, ServeSetup, Served, ServedEnd, configuration, follow_peer};
 use crate::engine::{Companions, DataplaneFaults, InKernel};
 use crate::machine;
@@ -79,6 +80,7 @@ impl DriverAgent {
     ) -> Result<Option<ServedEnd>, AgentError> {
         follow_peer(messages, self.sender.clone()).map_err(AgentError::start("the thread that reads messages"))?;
         let Some(message) = self.first_configuration()? else { return Ok(None) };
+        let _lock = NamespaceLock::take(LOCK_PATIENCE, &self.stop)?;
         let (setup, tables) = match self.setup(&message) {
             Err(_) if self.stop.is_set() => return Ok(None),
             setup => setup?,
@@ -97,18 +99,20 @@ impl DriverAgent {
 
     fn setup(&self, message: &felix::ConfigUpdate) -> Result<(ServeSetup<LinuxKernel>, Vec<TableId>), AgentError> {
         let (sources, _) = configuration(message, &self.environment)?;
-        let resolved = sources.by_address(self.options.workloads == WorkloadsBy::Address).resolve()?;
+        let resolved = sources.by_address(self.options.workloads == WorkloadDispatch::Address).resolve()?;
         announce(&resolved, |notice| !notice.is_local());
         let config = &resolved.config;
         let hostname = machine::hostname(None, config);
         let runner = Runner::new(self.stop.clone());
-        let Fitted { settings, drawback, machine, .. } =
+        let DataplaneSetup { settings, drawback, machine, .. } =
             setup::dataplane(&resolved, &hostname, &runner, None, &self.options)?;
         let tables = setup::nftables_tables(&settings);
         let (version, enforcing) = (env!("CARGO_PKG_VERSION"), setup::enforcing(&settings));
         let (families, parameters) = (setup::families(&settings), setup::parameters(&resolved));
         tracing::info!(version, node = %hostname, enforcing, families, parameters, "starting as a driver");
-        let take_over = TakeOver::new(machine::leftovers(config), config.netlink_timeout, tables.clone());
+        let take_over =
+            TakeOver::new(machine::leftovers(config), config.netlink_timeout, tables.clone(), runner.clone())
+                .without_services(self.options.without_services);
         let kernel =
             LinuxKernel::new(config.netlink_timeout).with_runner(runner).with_sysctls(self.options.proc_sys.clone());
         let (metrics, health) = (SharedMetrics::default(), Health::default());

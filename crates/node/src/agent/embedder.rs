@@ -32,11 +32,10 @@ pub trait Embedder: Send {
     }
 }
 
-/// An embedder without interest in the agent.
 #[derive(Debug)]
-pub(super) struct Silent;
+pub(super) struct NoEmbedder;
 
-impl Embedder for Silent {}
+impl Embedder for NoEmbedder {}
 
 impl fmt::Debug for dyn Embedder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -44,7 +43,6 @@ impl fmt::Debug for dyn Embedder {
     }
 }
 
-/// An embedder that sessions share with the loop around them.
 #[derive(Clone, Debug)]
 pub(super) struct Shared(Arc<Mutex<Box<dyn Embedder>>>);
 

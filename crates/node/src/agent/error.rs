@@ -5,6 +5,7 @@ use std::io;
 use tortie_config::ConfigError;
 use tortie_config::settings::SettingsError;
 use tortie_linux::kernel::DetectError;
+use tortie_linux::namespace_lock::LockError;
 
 use crate::driver::ServeError;
 use crate::engine::SessionError;
@@ -39,6 +40,9 @@ pub enum AgentError {
         #[source]
         error: io::Error,
     },
+    /// Another agent programs this network namespace.
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// The engine cannot go on.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -48,7 +52,6 @@ pub enum AgentError {
 }
 
 impl AgentError {
-    /// An I/O error of this part.
     pub(crate) fn start(part: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::Start { part, error }
     }

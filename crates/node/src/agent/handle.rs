@@ -13,7 +13,6 @@ use super::AgentError;
 use crate::engine::Input;
 use crate::metrics::SharedMetrics;
 
-/// Interval of looks at the readiness of an agent.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Control of an agent from any thread; clones control the same agent.
@@ -68,7 +67,7 @@ impl Handle {
     #[must_use]
     pub fn release_kernel(&self, patience: Duration) -> bool {
         let (waiting, gone) = channel();
-        let is_sent = self.inputs.send(Input::LetGo(waiting)).is_ok();
+        let is_sent = self.inputs.send(Input::Release(waiting)).is_ok();
         is_sent && gone.recv_timeout(patience) == Err(RecvTimeoutError::Disconnected)
     }
 

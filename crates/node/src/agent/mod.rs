@@ -22,13 +22,14 @@ use tortie_datastore::kubernetes::KubeConfig;
 use tortie_datastore::store::etcd::EtcdConfig;
 use tortie_datastore::{Resend, Source, Watching, watch};
 use tortie_linux::exec::Runner;
+use tortie_linux::namespace_lock::NamespaceLock;
 use tortie_linux::stop::Stop;
 use tortie_model::Hostname;
 
 use crate::engine::{Input, Inputs};
 use crate::flows::SharedFlows;
 use crate::host_changes::{HostChanges, KernelConnections};
-use crate::local_api::{Facts, Said, Server, Service};
+use crate::local_api::{Facts, Server, Service, StatusSources};
 use crate::machine;
 use crate::metrics::SharedMetrics;
 #[cfg(feature = "policysync")]
@@ -40,7 +41,7 @@ use crate::status::StatusWriter;
 use crate::status::{FileWriter, StatusWriters};
 pub use driver::DriverAgent;
 pub use embedder::Embedder;
-use embedder::{Shared, Silent};
+use embedder::{NoEmbedder, Shared};
 pub use error::AgentError;
 pub use handle::{Handle, RunningAgent};
 pub use options::{AgentOptions, DataplaneKind, MachineOptions};
@@ -50,9 +51,9 @@ use tortie_telemetry::logging;
 
 /// Bound of the queue of events for the engine. Beyond it their sources wait.
 const QUEUE: usize = 64;
-/// Timeout of the calculation's signs of life.
+/// Wait for the end of an earlier agent in the same network namespace.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const CALCULATION_TIMEOUT: Duration = Duration::from_secs(30);
-/// Least timeout of the dataplane's signs of life.
 const LEAST_WATCHDOG_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The whole engine of one node: it calculates policy from the objects of a [`Source`] and keeps it in force, with the reports and
@@ -119,7 +120,7 @@ impl Agent {
             resolved,
             handle,
             inputs,
-            embedder: Box::new(Silent),
+            embedder: Box::new(NoEmbedder),
             #[cfg(feature = "etcd")]
             status: None,
             #[cfg(feature = "kubernetes")]
@@ -184,6 +185,10 @@ impl Agent {
     /// [`AgentError`] if the agent cannot start or go on, such as when the source ends. The kernel keeps the policy in force.
     pub fn run(self, source: impl Source) -> Result<(), AgentError> {
         let Self { options, hostname, resolved, handle, inputs: others, embedder, .. } = self;
+        let _lock = match options.dataplane {
+            DataplaneKind::InKernel(_) => Some(NamespaceLock::take(LOCK_PATIENCE, &handle.stop)?),
+            DataplaneKind::Driver(_) => None,
+        };
         let embedder = Shared::new(embedder);
         let Watching { events, resend } = watch(source).map_err(AgentError::start("the datastore's thread"))?;
         events.wake_with({
@@ -220,7 +225,7 @@ impl Agent {
             HostChanges::new(hostname.clone(), Box::new(connections), state_dir, &options.datastore)
         });
         if let (None, Some(state)) = (&host_changes, state_dir) {
-            HostChanges::forget(&hostname, state, &options.datastore);
+            HostChanges::remove_record(&hostname, state, &options.datastore);
         }
         let sessions = Sessions {
             hostname,
@@ -241,7 +246,6 @@ impl Agent {
     }
 }
 
-/// Expects reports of the engine, at least as often as this configuration says.
 fn expect_reports(health: &Health, config: &Config) {
     health.override_timeouts(config.health_timeout_overrides.clone());
     health.expect(Reporter::CalculationGraph, CALCULATION_TIMEOUT);
@@ -255,7 +259,7 @@ fn announce(resolved: &Resolved, is_new: impl Fn(&Notice) -> bool) {
         logging::follow(&logging::LogSettings::of(resolved));
     }
     for notice in resolved.notices.iter().filter(|notice| is_new(notice)) {
-        tracing::warn!("{notice}");
+        tracing::warn!(problem = %notice, "problem in the configuration");
     }
 }
 
@@ -274,10 +278,11 @@ fn answer_locally(
         dataplane: options.dataplane.to_string(),
         started: Instant::now(),
     };
-    let said = Said { health: handle.health.clone(), metrics: handle.metrics.clone(), flows: flows.clone() };
+    let sources =
+        StatusSources { health: handle.health.clone(), metrics: handle.metrics.clone(), flows: flows.clone() };
     let engine = handle.inputs.clone();
     let ask = move |question| engine.try_send(Input::Question(question)).is_ok();
-    let service = Service::new(facts, said, ask, Runner::new(handle.stop.clone()));
+    let service = Service::new(facts, sources, ask, Runner::new(handle.stop.clone()));
     let service = service.with_state_dir(options.state_dir.clone()).with_waiting(move || datastore.waiting());
     Server::start(path, service)
         .inspect_err(|error| tracing::warn!(socket = %path.display(), %error, "the socket cannot be opened; commands cannot query this agent"))

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use tortie_config::Sources;
-use tortie_rules::WorkloadsBy;
+use tortie_rules::WorkloadDispatch;
 
 use crate::engine::Unreadable;
 
@@ -70,7 +70,7 @@ pub enum DataplaneKind {
 impl DataplaneKind {
     /// Whether the agent itself identifies workloads by address. A driver follows its own options.
     pub(super) fn is_by_address(&self) -> bool {
-        matches!(self, Self::InKernel(machine) if machine.workloads == WorkloadsBy::Address)
+        matches!(self, Self::InKernel(machine) if machine.workloads == WorkloadDispatch::Address)
     }
 }
 
@@ -97,13 +97,20 @@ pub struct MachineOptions {
     /// File with the MTU of workloads, for CNI plugins.
     pub mtu_file: Option<PathBuf>,
     /// Distinction of workloads: by interface name, or by address for CNI plugins that choose names themselves.
-    pub workloads: WorkloadsBy,
+    pub workloads: WorkloadDispatch,
     /// Directory of the kernel's settings; `/proc/sys` by default.
     pub proc_sys: PathBuf,
+    /// Whether eBPF programs of Felix are removed although nothing else translates Services.
+    pub without_services: bool,
 }
 
 impl Default for MachineOptions {
     fn default() -> Self {
-        Self { mtu_file: None, workloads: WorkloadsBy::default(), proc_sys: "/proc/sys".into() }
+        Self {
+            mtu_file: None,
+            workloads: WorkloadDispatch::default(),
+            proc_sys: "/proc/sys".into(),
+            without_services: false,
+        }
     }
 }

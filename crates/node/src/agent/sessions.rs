@@ -11,7 +11,7 @@ use tortie_linux::leftovers::TakeOver;
 use tortie_model::{Hostname, with_causes};
 
 use super::embedder::Shared;
-use super::setup::{self, Fitted};
+use super::setup::{self, DataplaneSetup};
 use super::{
     AgentError, AgentOptions, DataplaneKind, Handle, MachineOptions, QUEUE, announce, expect_reports, threads,
 };
@@ -25,22 +25,17 @@ use crate::host_changes::HostChanges;
 use crate::machine;
 #[cfg(feature = "policysync")]
 use crate::policysync::PolicySync;
-use crate::status::{FileNews, StatusReports, StatusWriters};
+use crate::status::{FileUpdate, StatusReports, StatusWriters};
 #[cfg(feature = "etcd")]
-use crate::status::{StatusNews, StatusSettings};
+use crate::status::{StatusSettings, StatusUpdate};
 use tortie_telemetry::health::Reporter;
 
-/// State that all sessions of an agent have in common.
 pub(super) struct Sessions {
     pub(super) hostname: Hostname,
     pub(super) resolved: Resolved,
-    /// Asks the source of updates.
     pub(super) resend: Resend,
-    /// The iptables of the last session.
     pub(super) iptables: Option<IptablesSetup>,
-    /// An object has named this node.
     pub(super) node_is_known: bool,
-    /// Changes that would cut management connections of this host.
     pub(super) host_changes: Option<HostChanges>,
     pub(super) status: StatusWriters,
     pub(super) flows: SharedFlows,
@@ -52,7 +47,6 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Runs one session after the other until the agent is to end.
     pub(super) fn run(mut self, inputs: &Inputs) -> Result<(), AgentError> {
         self.embedder.lock().starting();
         for number in 1.. {
@@ -78,8 +72,8 @@ impl Sessions {
                     let old = std::mem::replace(&mut self.resolved, resolved);
                     announce(&self.resolved, |notice| is_unsaid && !notice.is_local() && !old.notices.contains(notice));
                 }
-                SessionEnd::Outdated(why) => tracing::info!("{why}; the engine restarts with it"),
-                SessionEnd::LetGo(waiting) => {
+                SessionEnd::Outdated(why) => tracing::info!(%why, "this machine changed; the engine restarts with it"),
+                SessionEnd::Release(waiting) => {
                     tracing::warn!("the datastore cannot be reached; nothing is changed before it has been read again");
                     drop(waiting);
                 }
@@ -93,7 +87,6 @@ impl Sessions {
         Ok(())
     }
 
-    /// Enforces until there is a reason to end or to restart.
     fn session(&mut self, number: u64, inputs: &Inputs) -> Result<SessionEnd, AgentError> {
         match self.options.dataplane.clone() {
             DataplaneKind::InKernel(machine) => self.session_in_kernel(number, inputs, &machine),
@@ -126,7 +119,7 @@ impl Sessions {
             move || health.still_alive(Reporter::Dataplane)
         });
         let previous = self.iptables.as_ref();
-        let Fitted { settings, iptables, drawback, machine } =
+        let DataplaneSetup { settings, iptables, drawback, machine } =
             setup::dataplane(&self.resolved, &self.hostname, &runner, previous, machine_options)?;
         self.iptables = iptables.or(self.iptables.take());
         if number == 1 {
@@ -137,20 +130,20 @@ impl Sessions {
         let send = move |event| sender.send(event);
         let tables = setup::nftables_tables(&settings);
         let watch = || threads::watch_links(config, tables.clone(), send.clone(), &health);
-        let Some(_monitor) = threads::retry_until_started(&inputs.stop, "watching the interfaces", watch) else {
+        let Some(_monitor) = threads::retry_until_started(&inputs.stop, "interface monitor", watch) else {
             return Ok(SessionEnd::Stopped);
         };
-        let take_over = TakeOver::new(machine::leftovers(config), config.netlink_timeout, tables);
+        let take_over = TakeOver::new(machine::leftovers(config), config.netlink_timeout, tables, runner.clone())
+            .without_services(machine_options.without_services);
         let kernel =
             LinuxKernel::new(config.netlink_timeout).with_runner(runner).with_sysctls(machine_options.proc_sys.clone());
         let start_cutter = || threads::connection_cutter(config, &settings.rules, &metrics, &health);
-        let Some(cutter) = threads::retry_until_started(&inputs.stop, "starting to cut connections", start_cutter)
-        else {
+        let Some(cutter) = threads::retry_until_started(&inputs.stop, "connection cutter", start_cutter) else {
             return Ok(SessionEnd::Stopped);
         };
         let log = PacketLog::default();
         let start_flows = || threads::flow_collector(config, &self.flows, &log);
-        let Some(flows) = threads::retry_until_started(&inputs.stop, "starting to collect flows", start_flows) else {
+        let Some(flows) = threads::retry_until_started(&inputs.stop, "flow collector", start_flows) else {
             return Ok(SessionEnd::Stopped);
         };
         let programs = setup::programs(config, &settings, Some(log))?;
@@ -170,7 +163,6 @@ impl Sessions {
         Ok(self.enforce(number, inputs, in_kernel, events)?)
     }
 
-    /// Logs the first line, which explains the rest.
     fn log_start(&self, dataplane: &str) {
         let (version, node, datastore) = (env!("CARGO_PKG_VERSION"), &self.hostname, &self.options.datastore);
         let parameters = setup::parameters(&self.resolved);
@@ -186,13 +178,13 @@ impl Sessions {
     ) -> Result<SessionEnd, SessionError> {
         if let Some(files) = &self.status.files {
             let prefix = &self.resolved.config.endpoint_status_path_prefix;
-            files.tell([FileNews::Begin((!prefix.is_empty()).then(|| prefix.into()))]);
+            files.send([FileUpdate::Begin((!prefix.is_empty()).then(|| prefix.into()))]);
         }
         #[cfg(feature = "etcd")]
         if let Some(datastore) = &self.status.datastore {
             let has_driver = matches!(self.options.dataplane, DataplaneKind::Driver(_));
             let settings = StatusSettings::new(&self.resolved.config, self.hostname.clone(), has_driver);
-            datastore.tell(StatusNews::Begin(settings));
+            datastore.send(StatusUpdate::Begin(settings));
         }
         #[cfg_attr(not(feature = "policysync"), expect(unused_mut, reason = "there are no other observers"))]
         let mut observers: Vec<Box<dyn Observer>> =
@@ -247,7 +239,7 @@ impl Sessions {
             }
             Ok(_) => false,
             Err(failure) => {
-                tracing::error!(failure = %with_causes(&*failure), "the configuration in force stays in force");
+                tracing::error!(failure = %with_causes(&*failure), "reading the configuration again failed; the configuration in force stays in force");
                 false
             }
         }

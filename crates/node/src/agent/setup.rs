@@ -11,7 +11,7 @@ use tortie_linux::leftovers::{felix_at_work, left_in_iptables};
 use tortie_linux::netlink::Nftables;
 use tortie_model::{Family, Hostname, with_causes};
 use tortie_nftables::TableId;
-use tortie_rules::{PolicyBy, WorkloadsBy};
+use tortie_rules::{PolicyBackend, WorkloadDispatch};
 
 use super::{AgentError, MachineOptions};
 use crate::machine::{Machine, MtuFile};
@@ -20,15 +20,11 @@ fn unsupported(parameter: &'static str, why: impl Into<String>) -> AgentError {
     AgentError::Unsupported { parameter, why: why.into() }
 }
 
-/// Settings of a dataplane, and the findings about this machine that they follow from.
-pub(super) struct Fitted {
-    /// Its settings, fitted to this machine.
+pub(super) struct DataplaneSetup {
     pub(super) settings: DataplaneConfig,
     /// Findings about iptables; `None` where it is not installed, and need not be.
     pub(super) iptables: Option<IptablesSetup>,
-    /// Deviation from the configuration.
     pub(super) drawback: Option<String>,
-    /// Findings about the machine.
     pub(super) machine: Machine,
 }
 
@@ -40,16 +36,18 @@ pub(super) fn dataplane(
     runner: &Runner,
     previous: Option<&IptablesSetup>,
     options: &MachineOptions,
-) -> Result<Fitted, AgentError> {
+) -> Result<DataplaneSetup, AgentError> {
     let config = &resolved.config;
     let machine = Machine::find(config, options.mtu_file.clone().map(MtuFile::new));
     let mut settings = settings::dataplane(config, hostname.clone(), Backend::Nft)?;
-    let programs = settings.rules.policy_by == PolicyBy::Programs;
+    let programs = settings.rules.policy_backend == PolicyBackend::Programs;
     let nftables = settings::uses_nftables(config, machine.facts().kube_proxy_uses_nftables) && !programs;
-    let by = By { programs, nftables };
+    let by = OtherBackends { programs, nftables };
     if programs {
         settings.ip_sets.installed = exec::is_installed("ipset");
-        settings::not_done_by_programs(resolved).iter().for_each(|what| tracing::warn!("{what}"));
+        settings::not_done_by_programs(resolved)
+            .iter()
+            .for_each(|problem| tracing::warn!(problem, "a parameter has less effect with eBPF programs"));
     }
     let may_be_in_iptables = !nftables || is_left_in_iptables(resolved, &mut settings);
     settings.tunnels.checksum_offload_broken = kernel::checksum_offload_broken(&config.feature_detect_override);
@@ -73,51 +71,50 @@ pub(super) fn dataplane(
     if nftables {
         settings::for_nftables(config, &mut settings)?;
     }
-    ask_for_tables(config, &mut settings);
-    if options.workloads == WorkloadsBy::Address {
-        tell_workloads_by_address(by, machine.facts().has_ipvs, &mut settings)?;
+    enable_tables(config, &mut settings);
+    if options.workloads == WorkloadDispatch::Address {
+        identify_workloads_by_address(by, machine.facts().has_ipvs, &mut settings)?;
     }
-    Ok(Fitted { settings, iptables, drawback: drawback.flatten(), machine })
+    Ok(DataplaneSetup { settings, iptables, drawback: drawback.flatten(), machine })
 }
 
-/// Enforcement other than by iptables.
 #[derive(Clone, Copy)]
-struct By {
+struct OtherBackends {
     programs: bool,
     nftables: bool,
 }
 
 /// Whether iptables may hold rules of an earlier run. Only where it does are its sets looked for.
 fn is_left_in_iptables(resolved: &Resolved, settings: &mut DataplaneConfig) -> bool {
-    resolved.beside_nftables.iter().for_each(|notice| tracing::warn!("{notice}"));
+    resolved
+        .beside_nftables
+        .iter()
+        .for_each(|notice| tracing::warn!(problem = %notice, "a parameter has no effect with nftables"));
     let left = left_in_iptables(&settings.families, TimeLimits::default().probe);
     settings.ip_sets.installed = left.sets && exec::is_installed("ipset");
     left.chains
 }
 
-/// The iptables of this machine; `None` where it cannot be used, and need not be.
 fn find_iptables(
     config: &Config,
     runner: &Runner,
     previous: Option<&IptablesSetup>,
-    by: By,
+    by: OtherBackends,
     settings: &mut DataplaneConfig,
 ) -> Result<Option<Detected>, AgentError> {
-    let wanted = match config.iptables_backend {
+    let requested = match config.iptables_backend {
         IptablesBackend::Auto => None,
         IptablesBackend::Legacy => Some(Backend::Legacy),
         IptablesBackend::Nft => Some(Backend::Nft),
     };
-    match kernel::detect(runner, wanted, &settings.families, &config.feature_detect_override, previous) {
+    match kernel::detect(runner, requested, &settings.families, &config.feature_detect_override, previous) {
         Err(error) if by.nftables => {
-            let error = with_causes(&error);
-            tracing::info!("{error}; nftables is programmed, and nothing of iptables is looked for");
+            tracing::info!(error = %with_causes(&error), "iptables cannot be used; nftables enforces policy without it");
             Ok(None)
         }
         Err(error) if by.programs => {
             // A feature that needs iptables reports the failure itself.
-            let error = with_causes(&error);
-            tracing::info!("{error}; eBPF programs enforce policy without it");
+            tracing::info!(error = %with_causes(&error), "iptables cannot be used; eBPF programs enforce policy without it");
             settings.iptables.uninstalled.clone_from(&settings.families);
             Ok(None)
         }
@@ -126,18 +123,22 @@ fn find_iptables(
 }
 
 /// Fits the settings to iptables. Returns it, and the deviation from the configuration.
-fn use_iptables(detected: Detected, by: By, settings: &mut DataplaneConfig) -> (IptablesSetup, Option<String>) {
+fn use_iptables(
+    detected: Detected,
+    by: OtherBackends,
+    settings: &mut DataplaneConfig,
+) -> (IptablesSetup, Option<String>) {
     let Detected { setup: iptables, instead_of, .. } = detected;
     let drawback =
         instead_of.map(|error| format!("IptablesBackend: {}; going on with {}", with_causes(&error), iptables.backend));
     if let Some(drawback) = &drawback {
-        tracing::error!("{drawback}");
+        tracing::error!(problem = %drawback, "the configured back end of iptables cannot be used");
     } else if iptables.backend != iptables.detected {
         let (configured, others) = (iptables.backend, iptables.detected);
         tracing::warn!(%configured, %others, "IptablesBackend differs from the back end that other programs on this machine seem to use");
     }
     for piece in &iptables.unused_overrides {
-        tracing::warn!("FeatureDetectOverride: `{piece}` has no effect here");
+        tracing::warn!(part = %piece, "a part of FeatureDetectOverride has no effect here");
     }
     iptables.apply_to(&mut settings.iptables);
     // Where there is no iptables, nothing can be dropped by it.
@@ -150,7 +151,11 @@ fn use_iptables(detected: Detected, by: By, settings: &mut DataplaneConfig) -> (
     (iptables, drawback)
 }
 
-fn tell_workloads_by_address(by: By, has_ipvs: bool, settings: &mut DataplaneConfig) -> Result<(), AgentError> {
+fn identify_workloads_by_address(
+    by: OtherBackends,
+    has_ipvs: bool,
+    settings: &mut DataplaneConfig,
+) -> Result<(), AgentError> {
     if by.nftables {
         let why = "nftables identifies workloads by interface name, not as --workloads requests";
         return Err(unsupported("NFTablesMode", why));
@@ -166,8 +171,7 @@ fn tell_workloads_by_address(by: By, has_ipvs: bool, settings: &mut DataplaneCon
     Ok(())
 }
 
-/// Enables ARP tables and flow tables where the kernel has them.
-fn ask_for_tables(config: &Config, settings: &mut DataplaneConfig) {
+fn enable_tables(config: &Config, settings: &mut DataplaneConfig) {
     let mut nftables = Nftables::open(config.netlink_timeout).ok();
     if settings.families.contains(&Family::V4) && nftables.as_mut().is_some_and(Nftables::has_arp_tables) {
         settings::for_arp(config, settings);
@@ -184,7 +188,7 @@ pub(super) fn programs(
     settings: &DataplaneConfig,
     log: Option<PacketLog>,
 ) -> Result<Option<Box<dyn PolicyPrograms>>, AgentError> {
-    if settings.rules.policy_by == PolicyBy::Chains {
+    if settings.rules.policy_backend == PolicyBackend::Chains {
         return Ok(None);
     }
     if !config.bpf_policy_only {
@@ -210,23 +214,20 @@ pub(super) fn programs(
     }))
 }
 
-/// nftables tables that the dataplane programs.
 pub(super) fn nftables_tables(settings: &DataplaneConfig) -> Vec<TableId> {
     let families = settings.families.iter().filter(|_| settings.nftables.is_some());
     let arp = settings.arp.map(|_| TableId::CALICO_ARP);
     families.map(|family| TableId::calico(*family)).chain(arp).collect()
 }
 
-/// Back end that enforces, for the first log line.
 pub(super) fn enforcing(settings: &DataplaneConfig) -> String {
-    match settings.rules.policy_by {
-        PolicyBy::Chains if settings.nftables.is_some() => "nftables".to_owned(),
-        PolicyBy::Chains => format!("iptables {}", settings.iptables.backend),
-        PolicyBy::Programs => "eBPF programs".to_owned(),
+    match settings.rules.policy_backend {
+        PolicyBackend::Chains if settings.nftables.is_some() => "nftables".to_owned(),
+        PolicyBackend::Chains => format!("iptables {}", settings.iptables.backend),
+        PolicyBackend::Programs => "eBPF programs".to_owned(),
     }
 }
 
-/// Address families that the dataplane programs, for the first log line.
 pub(super) fn families(settings: &DataplaneConfig) -> String {
     let names = settings.families.iter().map(|family| format!("IPv{}", family.number()));
     names.collect::<Vec<_>>().join(", ")

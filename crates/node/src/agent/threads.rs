@@ -19,19 +19,20 @@ use crate::flows::{FlowCollector, FlowSettings, SharedFlows};
 use crate::metrics::SharedMetrics;
 use tortie_telemetry::health::{Health, Pulse, Reporter};
 
-/// Interval between attempts to start a thread.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Retries a start of threads until it succeeds, or until the agent is to end (`None`).
 pub(super) fn retry_until_started<T>(
     stop: &Stop,
-    what: &str,
+    thread: &str,
     mut start: impl FnMut() -> Result<T, AgentError>,
 ) -> Option<T> {
     loop {
         match start() {
             Ok(started) => return Some(started),
-            Err(failure) => tracing::error!(failure = %with_causes(&failure), "{what} cannot be started; trying again"),
+            Err(failure) => {
+                tracing::error!(thread, failure = %with_causes(&failure), "a thread cannot be started; trying again")
+            }
         }
         if stop.wait(RETRY) {
             return None;
@@ -39,7 +40,6 @@ pub(super) fn retry_until_started<T>(
     }
 }
 
-/// Starts to cut connections that policy denies, if that is configured.
 pub(super) fn connection_cutter(
     config: &Config,
     rules: &RulesConfig,
@@ -54,7 +54,6 @@ pub(super) fn connection_cutter(
     Ok(Some(cutter.map_err(AgentError::start("the thread that cuts connections"))?))
 }
 
-/// Starts to collect flows, if that is configured. eBPF programs log into `log`.
 pub(super) fn flow_collector(
     config: &Config,
     shared: &SharedFlows,
@@ -65,7 +64,6 @@ pub(super) fn flow_collector(
     Ok(Some(flows.map_err(AgentError::start("the thread that collects flows"))?))
 }
 
-/// Reports announcements of virtual machines to the engine.
 pub(super) fn announcements(send: impl Fn(MonitorEvent) -> bool + Send + Sync + 'static) -> Announcements {
     Announcements::new(move |number| {
         // An engine that has ended expects none.

@@ -7,7 +7,7 @@ use tortie_bpf::{ArrayMap, NetfilterLink, Program};
 use super::by_programs;
 use crate::{
     catalogue::programs::admit,
-    stage::{Done, Stage, Trouble},
+    stage::{Stage, StageError, StageResult},
     world::BASE,
 };
 
@@ -19,7 +19,7 @@ const JOINED: [(&str, u32); 5] = [("exact", 64), ("roots", 64), ("groups", 64), 
 const LOOKED_AT: Duration = Duration::from_secs(4);
 
 /// The agent repairs any overwritten map; until then packets may be allowed or denied wrongly.
-pub(super) fn tampered(stage: &mut Stage, map: &str) -> Done {
+pub(super) fn tampered(stage: &mut Stage, map: &str) -> StageResult {
     by_programs(stage)?;
     for byte in ["0x00", "0xff"] {
         let before = generation(stage)?;
@@ -43,7 +43,7 @@ pub(super) fn tampered(stage: &mut Stage, map: &str) -> Done {
 }
 
 /// No wrong verdict is announced: overwritten counters must not affect packets.
-pub(super) fn counted(stage: &mut Stage) -> Done {
+pub(super) fn counted(stage: &mut Stage) -> StageResult {
     by_programs(stage)?;
     for byte in ["0x00", "0xff"] {
         write(stage, "counters", byte)?;
@@ -55,13 +55,13 @@ pub(super) fn counted(stage: &mut Stage) -> Done {
 }
 
 /// Returns the number of the attached generation.
-fn generation(stage: &Stage) -> Result<u64, Trouble> {
+fn generation(stage: &Stage) -> Result<u64, StageError> {
     let folders = stage.links().into_iter().filter_map(|link| link.parent()?.file_name()?.to_str()?.parse().ok());
-    folders.max().ok_or_else(|| Trouble::Unexpected("no program is attached".to_owned()))
+    folders.max().ok_or_else(|| StageError::Unexpected("no program is attached".to_owned()))
 }
 
 /// Fills values of a map of the attached programs with this byte.
-fn write(stage: &Stage, map: &str, byte: &str) -> Done {
+fn write(stage: &Stage, map: &str, byte: &str) -> StageResult {
     if let Some((_, bytes)) = JOINED.into_iter().find(|(joined, _)| *joined == map) {
         return write_joined(stage, map, byte, bytes);
     }
@@ -72,9 +72,9 @@ fn write(stage: &Stage, map: &str, byte: &str) -> Done {
             Ok(link) => link.info()?.program,
             Err(_) => Program::open(&link)?.info()?.id,
         };
-        let program = ask(stage, &format!("prog show id {program}"))?;
+        let program = bpftool(stage, &format!("prog show id {program}"))?;
         for id in program["map_ids"].as_array().into_iter().flatten() {
-            let found = ask(stage, &format!("map show id {id}"))?;
+            let found = bpftool(stage, &format!("map show id {id}"))?;
             let name = found["name"].as_str().unwrap_or_default();
             // The kernel truncates long names.
             if name.is_empty() || !format!("tortie_{map}").starts_with(name) {
@@ -89,30 +89,31 @@ fn write(stage: &Stage, map: &str, byte: &str) -> Done {
             }
             let file = stage.folder().join("updates");
             std::fs::write(&file, lines)?;
-            ask(stage, &format!("batch file {}", file.display()))?;
+            bpftool(stage, &format!("batch file {}", file.display()))?;
             // All programs share the maps.
             return Ok(());
         }
     }
-    Err(Trouble::Unexpected(format!("no program that is attached has a map of {map}")))
+    Err(StageError::Unexpected(format!("no program that is attached has a map of {map}")))
 }
 
 /// As [`write()`], for a map that is pinned beside the links and written through memory.
-fn write_joined(stage: &Stage, map: &str, byte: &str, bytes: u32) -> Done {
+fn write_joined(stage: &Stage, map: &str, byte: &str, bytes: u32) -> StageResult {
     let digits = byte.trim_start_matches("0x");
-    let byte = u8::from_str_radix(digits, 16).map_err(|error| Trouble::Unexpected(format!("{byte}: {error}")))?;
+    let byte = u8::from_str_radix(digits, 16).map_err(|error| StageError::Unexpected(format!("{byte}: {error}")))?;
     let newest = generation(stage)?.to_string();
     let of_newest = |link: &PathBuf| link.parent().is_some_and(|folder| folder.ends_with(&newest));
     let link = stage.links().into_iter().find(of_newest);
-    let path = link.ok_or_else(|| Trouble::Unexpected("no program is attached".to_owned()))?;
+    let path = link.ok_or_else(|| StageError::Unexpected("no program is attached".to_owned()))?;
     let array = ArrayMap::open_joined(&path.with_file_name(format!("map-{map}")), bytes)?;
     let value = byte.to_ne_bytes().repeat(bytes as usize);
     let few = u32::try_from(VALUES).unwrap_or(u32::MAX);
-    (0..array.info().entries.min(few)).try_for_each(|index| array.write(index, &value)).map_err(Trouble::Files)
+    (0..array.info().entries.min(few)).try_for_each(|index| array.write(index, &value)).map_err(StageError::Files)
 }
 
 /// Returns the JSON output of `bpftool`.
-fn ask(stage: &Stage, what: &str) -> Result<serde_json::Value, Trouble> {
-    let said = stage.shell(&format!("bpftool -j {what}"))?;
-    serde_json::from_str(said.trim()).map_err(|error| Trouble::Unexpected(format!("bpftool {what}: {error}: {said}")))
+fn bpftool(stage: &Stage, arguments: &str) -> Result<serde_json::Value, StageError> {
+    let output = stage.shell(&format!("bpftool -j {arguments}"))?;
+    serde_json::from_str(output.trim())
+        .map_err(|error| StageError::Unexpected(format!("bpftool {arguments}: {error}: {output}")))
 }

@@ -5,25 +5,25 @@ use std::{fmt::Write as _, time::Duration};
 use super::by_programs;
 use crate::{
     catalogue::programs::{admit, write_admit},
-    stage::{Done, Stage, ensure},
+    stage::{Stage, StageResult, ensure},
     world::BASE,
 };
 
 /// Waits until the agent reports that it is not ready, with these words.
-fn until_said(stage: &mut Stage, words: &str) -> Done {
-    stage.until(&format!("readiness says \"{words}\""), |stage| {
+fn await_not_ready_message(stage: &mut Stage, message: &str) -> StageResult {
+    stage.until(&format!("readiness says \"{message}\""), |stage| {
         stage.check()?;
-        Ok(stage.get(9099, "/readiness").is_some_and(|answer| answer.status == 503 && answer.body.contains(words)))
+        Ok(stage.get(9099, "/readiness").is_some_and(|answer| answer.status == 503 && answer.body.contains(message)))
     })
 }
 
 /// The previous policy stays in force, the agent reports the problem, and recovers by itself.
-pub(super) fn for_seconds(stage: &mut Stage) -> Done {
+pub(super) fn for_seconds(stage: &mut Stage) -> StageResult {
     by_programs(stage)?;
     for admitted in [true, false] {
         let tracer = stage.inject("bpf", "error=ENOMEM")?;
         write_admit(stage, admitted)?;
-        until_said(stage, "eBPF programs do not enforce the current policy")?;
+        await_not_ready_message(stage, "eBPF programs do not enforce the current policy")?;
         stage.watch(Duration::from_secs(3))?;
         ensure(!tracer.injected().is_empty(), || "nothing was ever refused".to_owned())?;
         drop(tracer);
@@ -34,7 +34,7 @@ pub(super) fn for_seconds(stage: &mut Stage) -> Done {
 }
 
 /// The agent neither ends nor allows more, whichever call fails.
-pub(super) fn each_call(stage: &mut Stage) -> Done {
+pub(super) fn each_call(stage: &mut Stage) -> StageResult {
     // Checks of links and maps would make many calls.
     stage.environment.insert("FELIX_ROUTEREFRESHINTERVAL".to_owned(), "0".to_owned());
     by_programs(stage)?;
@@ -58,7 +58,7 @@ pub(super) fn each_call(stage: &mut Stage) -> Done {
 }
 
 /// More networks than the map of blocks has room for, each in a separate block.
-pub(super) fn map_full(stage: &mut Stage) -> Done {
+pub(super) fn map_full(stage: &mut Stage) -> StageResult {
     const NETWORKS: usize = 5000;
     by_programs(stage)?;
     let before = stage.links();
@@ -95,7 +95,7 @@ pub(super) fn map_full(stage: &mut Stage) -> Done {
 }
 
 /// Each rule matches another network, source port and port; no table can hold their product.
-pub(super) fn too_large(stage: &mut Stage) -> Done {
+pub(super) fn too_large(stage: &mut Stage) -> StageResult {
     const RULES: usize = 1400;
     by_programs(stage)?;
     let cut = [("web", "db", false)];
@@ -119,9 +119,11 @@ pub(super) fn too_large(stage: &mut Stage) -> Done {
         &cut,
     )?;
     stage.confirm(&cut)?;
-    until_said(stage, "its rules make too many cells")?;
-    let said = stage.get(9099, "/readiness").map(|answer| answer.body).unwrap_or_default();
-    ensure(said.contains("db") && !said.contains("web"), || format!("it is not db alone that is named: {said}"))?;
+    await_not_ready_message(stage, "its rules make too many cells")?;
+    let readiness = stage.get(9099, "/readiness").map(|answer| answer.body).unwrap_or_default();
+    ensure(readiness.contains("db") && !readiness.contains("web"), || {
+        format!("it is not db alone that is named: {readiness}")
+    })?;
     // Other policies still apply, and can change.
     admit(stage, true)?;
     admit(stage, false)?;

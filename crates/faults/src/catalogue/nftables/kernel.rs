@@ -7,13 +7,13 @@ use crate::{
         ebpf::calls::{killed_at_each, killed_at_each_of_start},
         programs::{admit, write_admit},
     },
-    stage::{Done, Stage, ensure},
+    stage::{Stage, StageResult, ensure},
 };
 
 /// Script that records its execution under its name and hangs.
 const HANGS: &str = "#!/bin/sh\n: >\"${0%/*}/ran-${0##*/}\"\nexec sleep 1000\n";
 
-pub(super) fn programs(stage: &mut Stage) -> Done {
+pub(super) fn programs(stage: &mut Stage) -> StageResult {
     let folder = stage.helpers.path().to_owned();
     let file = folder.join("nft");
     std::fs::write(&file, HANGS)?;
@@ -41,19 +41,19 @@ pub(super) fn quietly(stage: &mut Stage) {
     }
 }
 
-pub(super) fn killed_in_change(stage: &mut Stage, calls: &str) -> Done {
+pub(super) fn killed_in_change(stage: &mut Stage, calls: &str) -> StageResult {
     quietly(stage);
     stage.begin()?;
     killed_at_each(calls, 1, stage)
 }
 
-pub(super) fn killed_in_start(stage: &mut Stage) -> Done {
+pub(super) fn killed_in_start(stage: &mut Stage) -> StageResult {
     quietly(stage);
     killed_at_each_of_start("sendto,sendmsg", 10, stage)
 }
 
 /// The kernel refuses single messages, then all messages for a while.
-pub(super) fn refused(stage: &mut Stage) -> Done {
+pub(super) fn refused(stage: &mut Stage) -> StageResult {
     quietly(stage);
     stage.begin()?;
     let mut admitted = false;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     catalogue::programs::admit,
-    stage::{Done, Stage, Trouble, ensure},
+    stage::{Stage, StageError, StageResult, ensure},
     world::BASE,
 };
 
@@ -12,7 +12,7 @@ use crate::{
 const MOST: usize = 1000;
 
 /// Sets the layout in the configuration instead of the environment, which would take precedence.
-fn by_configuration(stage: &mut Stage) -> Result<[&'static str; 2], Trouble> {
+fn by_configuration(stage: &mut Stage) -> Result<[&'static str; 2], StageError> {
     let first = stage.environment.remove("FELIX_NFTABLESLAYOUT");
     let layouts = if first.as_deref() == Some("Fast") { ["Fast", "Felix"] } else { ["Felix", "Fast"] };
     stage.world.many_rules = true;
@@ -20,12 +20,12 @@ fn by_configuration(stage: &mut Stage) -> Result<[&'static str; 2], Trouble> {
     Ok(layouts)
 }
 
-fn write(stage: &mut Stage, layout: &str) -> Done {
+fn write(stage: &mut Stage, layout: &str) -> StageResult {
     stage.write(|world| world.felix = Some(format!("nftablesLayout: {layout}")), &[])
 }
 
 /// Reports whether the tables of both families have this layout: with address maps or without.
-fn is_laid_out(stage: &Stage, layout: &str) -> Result<bool, Trouble> {
+fn is_laid_out(stage: &Stage, layout: &str) -> Result<bool, StageError> {
     let blocks = stage.nftables()?;
     let with_maps = ["ip ", "ip6 "].map(|family| {
         let is_one = |block: &&String| block.starts_with(family) && block.contains("vmap @filter-cali-pm-");
@@ -36,7 +36,7 @@ fn is_laid_out(stage: &Stage, layout: &str) -> Result<bool, Trouble> {
 }
 
 /// No wrong verdict is announced: verdicts do not change during the switch.
-pub(super) fn switch(stage: &mut Stage) -> Done {
+pub(super) fn switch(stage: &mut Stage) -> StageResult {
     let [first, second] = by_configuration(stage)?;
     stage.begin()?;
     ensure(is_laid_out(stage, first)?, || format!("the layout is not {first} at the beginning"))?;
@@ -59,7 +59,7 @@ pub(super) fn switch(stage: &mut Stage) -> Done {
 
 /// Wherever the agent is killed while it writes the new layout, verdicts follow policy, and the
 /// next agent completes it.
-pub(super) fn killed_in_switch(stage: &mut Stage) -> Done {
+pub(super) fn killed_in_switch(stage: &mut Stage) -> StageResult {
     super::kernel::quietly(stage);
     let [first, second] = by_configuration(stage)?;
     stage.begin()?;
@@ -89,5 +89,5 @@ pub(super) fn killed_in_switch(stage: &mut Stage) -> Done {
         stage.until(&format!("tables are laid out as {layout}"), |stage| is_laid_out(stage, layout))?;
         stage.confirm(&BASE)?;
     }
-    Err(Trouble::Unexpected(format!("a change of the layout takes more than {MOST} messages")))
+    Err(StageError::Unexpected(format!("a change of the layout takes more than {MOST} messages")))
 }

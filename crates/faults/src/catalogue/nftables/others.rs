@@ -9,7 +9,7 @@ use std::{
 use super::SOON;
 use crate::{
     catalogue::programs::{admit, write_admit},
-    stage::{Done, Stage, Trouble, ensure},
+    stage::{Stage, StageError, StageResult, ensure},
     world::BASE,
 };
 
@@ -27,7 +27,7 @@ const FOREIGN: &str = "
 
 /// An accepting foreign table does not end the evaluation of other tables, and the agent leaves
 /// foreign tables alone.
-pub(super) fn foreign(stage: &mut Stage) -> Done {
+pub(super) fn foreign(stage: &mut Stage) -> StageResult {
     stage.shell(FOREIGN)?;
     let list = |stage: &Stage| {
         stage.shell("for table in $(nft list tables | grep -o 'his-.*'); do nft -s -a list table inet $table; done")
@@ -53,7 +53,7 @@ pub(super) fn foreign(stage: &mut Stage) -> Done {
 
 /// Chains of the agent's names at other hooks, sets and maps of other types, and objects that the
 /// agent never creates.
-pub(super) fn occupied(stage: &mut Stage) -> Done {
+pub(super) fn occupied(stage: &mut Stage) -> StageResult {
     stage.shell(
         "for family in ip ip6; do
            nft add table $family calico
@@ -81,7 +81,7 @@ struct Owner(Child);
 
 impl Owner {
     /// Starts it; `first` is an additional command for each table in the same transaction.
-    fn begin(stage: &mut Stage, first: &str) -> Result<Self, Trouble> {
+    fn begin(stage: &mut Stage, first: &str) -> Result<Self, StageError> {
         let mut nft = Command::new("nft");
         let mut child = stage.lab.node().spawn(nft.arg("-i").stdin(Stdio::piped()).stdout(Stdio::null()))?;
         if let Some(input) = &mut child.stdin {
@@ -96,7 +96,7 @@ impl Owner {
     }
 
     /// Ends the process; the kernel deletes its tables.
-    fn end(self, stage: &mut Stage) -> Done {
+    fn end(self, stage: &mut Stage) -> StageResult {
         drop(self);
         stage.until("nobody owns a table", |stage| Ok(!is_owned(stage)?))
     }
@@ -109,11 +109,11 @@ impl Drop for Owner {
     }
 }
 
-fn is_owned(stage: &Stage) -> Result<bool, Trouble> {
+fn is_owned(stage: &Stage) -> Result<bool, StageError> {
     Ok(stage.shell("nft list ruleset")?.matches("flags owner").count() == 2)
 }
 
-pub(super) fn owned(stage: &mut Stage) -> Done {
+pub(super) fn owned(stage: &mut Stage) -> StageResult {
     let owner = Owner::begin(stage, "")?;
     stage.spawn()?;
     stage.watch(Duration::from_secs(3))?;
@@ -124,7 +124,7 @@ pub(super) fn owned(stage: &mut Stage) -> Done {
     admit(stage, true)
 }
 
-pub(super) fn taken(stage: &mut Stage) -> Done {
+pub(super) fn taken(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     stage.may_be_open(Duration::from_secs(20));
     stage.may_be_cut(Duration::from_secs(20));
@@ -138,7 +138,7 @@ pub(super) fn taken(stage: &mut Stage) -> Done {
 }
 
 /// Each edit finds a table that differs from its last known state.
-pub(super) fn races(stage: &mut Stage) -> Done {
+pub(super) fn races(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for (number, change) in (0..12).zip(
         [

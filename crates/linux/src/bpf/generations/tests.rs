@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use tortie_ebpf::layout::MapKind;
 
 use super::*;
-use crate::bpf::fake::{FakeEdge, Held, lock};
+use crate::bpf::fake::{FakeEdge, FakeState, lock};
 
 /// Contents with a number: current leads to roots, roots to a block, and the block has the number.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Contents for Numbered {
     }
 }
 
-type Kernel = Arc<Mutex<Held>>;
+type Kernel = Arc<Mutex<FakeState>>;
 
 /// Returns a kernel with attachment by links, or by rules.
 fn kernel(by_rules: bool) -> Kernel {
@@ -105,20 +105,20 @@ fn a_change_is_written_and_one_that_needs_more_room_gets_larger_maps() {
         let mut generations = generations(&kernel);
         let mut contents = Numbered::new(1);
         assert!(!generations.is_in_force());
-        generations.bring(&mut contents).unwrap();
+        generations.reconcile(&mut contents).unwrap();
         assert!(generations.is_in_force());
         assert_enforced(&kernel, 1);
         let folder = lock(&kernel).folders();
         contents.set(2);
-        generations.bring(&mut contents).unwrap();
+        generations.reconcile(&mut contents).unwrap();
         assert_enforced(&kernel, 2);
         assert_eq!(lock(&kernel).folders(), folder, "the same maps");
         // Without a change, nothing is written.
         let steps = lock(&kernel).steps;
-        generations.bring(&mut contents).unwrap();
+        generations.reconcile(&mut contents).unwrap();
         assert_eq!(lock(&kernel).steps, steps);
         (contents.needs, contents.number) = (100_000, 3);
-        generations.bring(&mut contents).unwrap();
+        generations.reconcile(&mut contents).unwrap();
         assert_enforced(&kernel, 3);
         assert_ne!(lock(&kernel).folders(), folder);
     }
@@ -130,7 +130,7 @@ type History = fn(&mut Generations<FakeEdge>, &mut Numbered) -> Result<(), EdgeE
 fn histories() -> Vec<(&'static str, History)> {
     fn change(generations: &mut Generations<FakeEdge>, contents: &mut Numbered) -> Result<(), EdgeError> {
         contents.set(2);
-        generations.bring(contents)
+        generations.reconcile(contents)
     }
     fn grow(generations: &mut Generations<FakeEdge>, contents: &mut Numbered) -> Result<(), EdgeError> {
         contents.needs = 100_000;
@@ -151,7 +151,7 @@ fn a_step_that_fails_opens_nothing_and_the_next_try_enforces_everything() {
                 let kernel = kernel(by_rules);
                 let mut generations = generations(&kernel);
                 let mut contents = Numbered::new(1);
-                generations.bring(&mut contents).unwrap();
+                generations.reconcile(&mut contents).unwrap();
                 let first = lock(&kernel).steps + failing;
                 lock(&kernel).fail.insert(first);
                 let result = history(&mut generations, &mut contents);
@@ -169,7 +169,7 @@ fn a_step_that_fails_opens_nothing_and_the_next_try_enforces_everything() {
                     );
                 }
                 contents.set(2);
-                generations.bring(&mut contents).unwrap();
+                generations.reconcile(&mut contents).unwrap();
                 assert!(generations.is_in_force());
                 assert_enforced(&kernel, 2);
             }
@@ -178,14 +178,14 @@ fn a_step_that_fails_opens_nothing_and_the_next_try_enforces_everything() {
 }
 
 #[test]
-fn a_first_start_that_fails_says_that_nothing_is_in_force() {
+fn a_failed_first_start_reports_that_nothing_is_in_force() {
     for by_rules in [false, true] {
         for failing in 1.. {
             let kernel = kernel(by_rules);
             let mut generations = generations(&kernel);
             let mut contents = Numbered::new(1);
             lock(&kernel).fail.insert(failing);
-            let result = generations.bring(&mut contents);
+            let result = generations.reconcile(&mut contents);
             if lock(&kernel).steps < failing {
                 assert!(failing > 20);
                 break;
@@ -194,7 +194,7 @@ fn a_first_start_that_fails_says_that_nothing_is_in_force() {
             assert_eq!(result.is_ok(), failing == 1, "step {failing}");
             let is_everywhere = places().all(|place| lock(&kernel).enforced(place) == [Some(1)]);
             assert!(!generations.is_in_force() || is_everywhere, "step {failing}");
-            generations.bring(&mut contents).unwrap();
+            generations.reconcile(&mut contents).unwrap();
             assert_enforced(&kernel, 1);
         }
     }
@@ -208,14 +208,14 @@ fn whenever_a_process_ends_the_next_one_enforces_everything_and_nothing_opens() 
             let kernel = kernel(by_rules);
             if is_begun {
                 let mut before = generations(&kernel);
-                before.bring(&mut Numbered::new(1)).unwrap();
+                before.reconcile(&mut Numbered::new(1)).unwrap();
                 drop(before);
                 assert_enforced(&kernel, 1);
             }
             let mut process = generations(&kernel);
             let mut contents = Numbered::new(1);
             let begin = if let Some(history) = history {
-                process.bring(&mut contents).unwrap();
+                process.reconcile(&mut contents).unwrap();
                 let begin = lock(&kernel).steps;
                 lock(&kernel).ended_at = Some(begin + end);
                 let _ = history(&mut process, &mut contents);
@@ -223,7 +223,7 @@ fn whenever_a_process_ends_the_next_one_enforces_everything_and_nothing_opens() 
             } else {
                 let begin = lock(&kernel).steps;
                 lock(&kernel).ended_at = Some(begin + end);
-                let _ = process.bring(&mut contents);
+                let _ = process.reconcile(&mut contents);
                 begin
             };
             drop(process);
@@ -236,7 +236,7 @@ fn whenever_a_process_ends_the_next_one_enforces_everything_and_nothing_opens() 
                 }
             }
             let mut contents = Numbered::new(3);
-            generations(&kernel).bring(&mut contents).unwrap();
+            generations(&kernel).reconcile(&mut contents).unwrap();
             assert_enforced(&kernel, 3);
             has_ended
         };
@@ -252,24 +252,24 @@ fn whenever_a_process_ends_the_next_one_enforces_everything_and_nothing_opens() 
 }
 
 #[test]
-fn what_others_undo_is_found_and_put_right() {
+fn foreign_detachments_are_found_and_repaired() {
     for by_rules in [false, true] {
         let kernel = kernel(by_rules);
         let mut generations = generations(&kernel);
         let mut contents = Numbered::new(1);
-        generations.bring(&mut contents).unwrap();
+        generations.reconcile(&mut contents).unwrap();
         assert_eq!(generations.check(&contents).unwrap(), Repairs::default());
 
         let place = Place { hook: Hook::Forward, family: Family::V4 };
         lock(&kernel).detach(place);
         assert_eq!(lock(&kernel).enforced(place), []);
         let repairs = generations.check(&contents).unwrap();
-        assert_eq!(repairs.things, ["the program forward-4 was not attached"]);
+        assert_eq!(repairs.repaired, ["the program forward-4 was not attached"]);
         assert_enforced(&kernel, 1);
 
         lock(&kernel).unpin();
         assert_eq!(
-            generations.check(&contents).unwrap().things.len(),
+            generations.check(&contents).unwrap().repaired.len(),
             2 * 2 * Hook::ALL.len() + MapKind::ALL.len() + 1
         );
         assert_enforced(&kernel, 1);
@@ -285,13 +285,13 @@ fn maps_that_others_wrote_are_replaced() {
             let kernel = kernel(by_rules);
             let mut generations = generations(&kernel);
             let mut contents = Numbered::new(1);
-            generations.bring(&mut contents).unwrap();
+            generations.reconcile(&mut contents).unwrap();
             lock(&kernel).spoil(kind);
             let repairs = generations.check(&contents).unwrap();
-            assert_eq!(repairs.things, [format!("the map {} was out of sync", kind.name())]);
+            assert_eq!(repairs.repaired, [format!("the map {} was out of sync", kind.name())]);
             assert!(!generations.is_in_force());
             lock(&kernel).open.clear();
-            generations.bring(&mut contents).unwrap();
+            generations.reconcile(&mut contents).unwrap();
             lock(&kernel).open.clear();
             assert!(generations.is_in_force());
             assert_enforced(&kernel, 1);
@@ -309,19 +309,19 @@ fn shown(kernel: &Kernel) -> (Vec<u32>, Vec<String>, usize) {
 fn a_restart_with_nothing_changed_writes_nothing() {
     for by_rules in [false, true] {
         let kernel = kernel(by_rules);
-        generations(&kernel).bring(&mut Numbered::new(1)).unwrap();
+        generations(&kernel).reconcile(&mut Numbered::new(1)).unwrap();
         let before = shown(&kernel);
         for _ in 0..3 {
             let mut process = generations(&kernel);
             let mut contents = Numbered::new(1);
-            process.bring(&mut contents).unwrap();
+            process.reconcile(&mut contents).unwrap();
             assert!(process.is_in_force());
             assert_eq!(shown(&kernel), before);
             assert_eq!(process.check(&contents).unwrap(), Repairs::default());
         }
         // Only the changes of the meantime are written.
         let mut process = generations(&kernel);
-        process.bring(&mut Numbered::new(2)).unwrap();
+        process.reconcile(&mut Numbered::new(2)).unwrap();
         let (links, folders, writes) = shown(&kernel);
         assert_eq!((links, folders, writes - before.2), (before.0, before.1, 3));
         assert_enforced(&kernel, 2);
@@ -329,9 +329,9 @@ fn a_restart_with_nothing_changed_writes_nothing() {
 }
 
 #[test]
-fn whatever_a_restart_cannot_go_on_with_is_replaced_and_nothing_opens() {
+fn generations_that_cannot_be_adopted_are_replaced_without_gap() {
     for by_rules in [false, true] {
-        type Change = fn(&mut Held, &mut FakeEdge);
+        type Change = fn(&mut FakeState, &mut FakeEdge);
         let changes: [(&str, Change); 9] = [
             ("another layout", |_, edge| edge.layout_version = 2),
             ("a former layout", |_, edge| edge.layout_version = 0),
@@ -345,14 +345,14 @@ fn whatever_a_restart_cannot_go_on_with_is_replaced_and_nothing_opens() {
         ];
         for (name, change) in changes {
             let kernel = kernel(by_rules);
-            generations(&kernel).bring(&mut Numbered::new(1)).unwrap();
+            generations(&kernel).reconcile(&mut Numbered::new(1)).unwrap();
             let before = lock(&kernel).folders();
             let mut edge = FakeEdge::new(&kernel);
             change(&mut lock(&kernel), &mut edge);
             // The hook of a detached program is open until another one is attached.
             lock(&kernel).open.clear();
             let mut process = Generations::new(edge, Family::ALL.into());
-            process.bring(&mut Numbered::new(1)).unwrap();
+            process.reconcile(&mut Numbered::new(1)).unwrap();
             assert_ne!(lock(&kernel).folders(), before, "{name}");
             if name == "no link" || name == "a detached link" {
                 lock(&kernel).open.clear();
@@ -361,8 +361,8 @@ fn whatever_a_restart_cannot_go_on_with_is_replaced_and_nothing_opens() {
         }
         // One family less.
         let kernel = kernel(by_rules);
-        generations(&kernel).bring(&mut Numbered::new(1)).unwrap();
-        Generations::new(FakeEdge::new(&kernel), vec![Family::V4]).bring(&mut Numbered::new(1)).unwrap();
+        generations(&kernel).reconcile(&mut Numbered::new(1)).unwrap();
+        Generations::new(FakeEdge::new(&kernel), vec![Family::V4]).reconcile(&mut Numbered::new(1)).unwrap();
         let attached = |family| lock(&kernel).attached(Place { hook: Hook::Forward, family });
         assert_eq!((attached(Family::V4), attached(Family::V6)), (1, 0));
     }
@@ -374,7 +374,7 @@ fn whenever_a_restart_ends_or_fails_the_next_one_enforces_everything() {
         for (version, number) in [(1, 1), (1, 2), (2, 1)] {
             for at in 1.. {
                 let kernel = kernel(by_rules);
-                generations(&kernel).bring(&mut Numbered::new(1)).unwrap();
+                generations(&kernel).reconcile(&mut Numbered::new(1)).unwrap();
                 let begin = lock(&kernel).steps;
                 let mut is_over = true;
                 for ends in [true, false] {
@@ -387,7 +387,7 @@ fn whenever_a_restart_ends_or_fails_the_next_one_enforces_everything() {
                         lock(&kernel).fail.insert(begin + at);
                     }
                     let mut process = Generations::new(edge, Family::ALL.into());
-                    let _ = process.bring(&mut Numbered::new(number));
+                    let _ = process.reconcile(&mut Numbered::new(number));
                     drop(process);
                     is_over &= lock(&kernel).steps < begin + at;
                     let mut held = lock(&kernel);
@@ -399,7 +399,7 @@ fn whenever_a_restart_ends_or_fails_the_next_one_enforces_everything() {
                 }
                 let mut edge = FakeEdge::new(&kernel);
                 edge.layout_version = version;
-                Generations::new(edge, Family::ALL.into()).bring(&mut Numbered::new(number)).unwrap();
+                Generations::new(edge, Family::ALL.into()).reconcile(&mut Numbered::new(number)).unwrap();
                 assert_enforced(&kernel, number);
                 if is_over {
                     assert!(at > 20 && begin > 0, "{version}, {number}: {at}");
@@ -419,18 +419,18 @@ fn folders_of_other_versions_go_once_the_own_programs_are_attached() {
     before.pin("layout-of-another-version", "x", &link).unwrap();
     drop((before, link));
     lock(&kernel).open.clear();
-    generations(&kernel).bring(&mut Numbered::new(1)).unwrap();
+    generations(&kernel).reconcile(&mut Numbered::new(1)).unwrap();
     lock(&kernel).open.clear();
     assert_enforced(&kernel, 1);
 }
 
 #[test]
-fn rules_whose_pins_are_gone_go_once_others_are_there() {
+fn rules_without_pins_are_removed_once_replacements_exist() {
     let kernel = kernel(true);
-    generations(&kernel).bring(&mut Numbered::new(1)).unwrap();
+    generations(&kernel).reconcile(&mut Numbered::new(1)).unwrap();
     lock(&kernel).unpin();
     assert_eq!(lock(&kernel).folders(), ["1"]);
-    generations(&kernel).bring(&mut Numbered::new(1)).unwrap();
+    generations(&kernel).reconcile(&mut Numbered::new(1)).unwrap();
     assert_eq!(lock(&kernel).folders(), ["2"]);
     assert_enforced(&kernel, 1);
 }
@@ -440,11 +440,11 @@ fn links_are_looked_at_once_something_has_changed() {
     let kernel = kernel(true);
     let mut generations = generations(&kernel);
     assert_eq!(generations.watch().unwrap(), Repairs::default());
-    generations.bring(&mut Numbered::new(1)).unwrap();
+    generations.reconcile(&mut Numbered::new(1)).unwrap();
     assert_eq!(generations.watch().unwrap(), Repairs::default());
     let steps = |generations: &mut Generations<FakeEdge>, found: usize| {
         let before = lock(&kernel).steps;
-        assert_eq!(generations.watch().unwrap().things.len(), found);
+        assert_eq!(generations.watch().unwrap().repaired.len(), found);
         lock(&kernel).steps - before
     };
     assert_eq!(steps(&mut generations, 0), 1, "only asked");

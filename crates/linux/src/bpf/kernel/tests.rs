@@ -110,7 +110,7 @@ fn value(attachment: Attachment, kind: MapKind, index: u32) -> Vec<u8> {
     let directory = own_directory().unwrap();
     let folder = names_in(&directory).unwrap().remove(0);
     let mut edge = edge(attachment);
-    let (map, _) = edge.kept_map(&folder, &format!("map-{}", kind.name()), kind).unwrap();
+    let (map, _) = edge.pinned_map(&folder, &format!("map-{}", kind.name()), kind).unwrap();
     edge.read(&map, index).unwrap()
 }
 
@@ -162,7 +162,7 @@ impl Contents for Ending {
 }
 
 kernel_test! {
-    fn a_restart_goes_on_with_maps_and_programs_and_writes_what_changed() {
+    fn a_restart_adopts_maps_and_programs_and_writes_the_changes() {
         in_namespaces(|attachment| {
             let mut first = process(edge(attachment), 3);
             in_force(&mut first);
@@ -192,7 +192,7 @@ kernel_test! {
                 }
                 node.on_update(&DesiredUpdate::InSync).unwrap();
                 let mut ending = Generations::new(edge(attachment), Family::ALL.into());
-                ending.bring(&mut Ending { node, writes }).unwrap();
+                ending.reconcile(&mut Ending { node, writes }).unwrap();
                 drop(ending);
                 let mut next = process(edge(attachment), 4);
                 in_force(&mut next);
@@ -222,7 +222,7 @@ kernel_test! {
         });
     }
 
-    fn another_layout_and_other_programs_replace_what_is_attached() {
+    fn another_layout_or_other_programs_replace_attached_programs() {
         in_namespaces(|attachment| {
             in_force(&mut process(edge(attachment), 2));
             let before = numbers();
@@ -259,25 +259,25 @@ kernel_test! {
                 let ours = rules();
                 assert_eq!(ours.matches("comment \"eBPF program").count(), 2 * Hook::ALL.len(), "{ours}");
                 let mut now = NOW;
-                for (what, wrongs) in [
+                for (command, wrongs) in [
                     ("nft flush ruleset", 2 * Hook::ALL.len()),
                     ("nft flush chain ip tortie-bpf-1 forward", 1),
                     ("nft insert rule ip6 tortie-bpf-1 input accept", 1),
                     ("nft delete table ip tortie-bpf-1", Hook::ALL.len()),
                     ("nft add table ip other; nft add rule ip tortie-bpf-1 output accept", 1),
                 ] {
-                    namespace.shell(what).unwrap();
+                    namespace.shell(command).unwrap();
                     let before = policy.stats().repairs;
                     assert!(policy.next(now).unwrap() <= Duration::from_secs(1));
                     now += Duration::from_secs(1);
-                    assert_eq!(policy.apply(now), PolicyState { in_force: true, problems: Vec::new() }, "{what}");
-                    assert_eq!(policy.stats().repairs - before, wrongs as u64, "{what}");
+                    assert_eq!(policy.apply(now), PolicyState { in_force: true, problems: Vec::new() }, "{command}");
+                    assert_eq!(policy.stats().repairs - before, wrongs as u64, "{command}");
                     let put_right = rules();
-                    assert_eq!(put_right.matches("comment \"eBPF program").count(), 2 * Hook::ALL.len(), "{what}: {put_right}");
-                    assert!(!put_right.contains("\t\taccept\n") && put_right.contains("inet tortie"), "{what}: {put_right}");
+                    assert_eq!(put_right.matches("comment \"eBPF program").count(), 2 * Hook::ALL.len(), "{command}: {put_right}");
+                    assert!(!put_right.contains("\t\taccept\n") && put_right.contains("inet tortie"), "{command}: {put_right}");
                     now += Duration::from_secs(1);
                     in_force_at(&mut policy, now);
-                    assert_eq!(policy.stats().repairs - before, wrongs as u64, "{what}");
+                    assert_eq!(policy.stats().repairs - before, wrongs as u64, "{command}");
                 }
                 drop(policy);
                 remove_all(TIMEOUT).unwrap();

@@ -47,7 +47,7 @@ const NUMBER: u32 = 7;
 const CELL: i32 = 7 << 2;
 
 kernel_test! {
-    fn a_packet_is_told_with_what_its_number_meant_when_it_was_judged() {
+    fn records_are_reported_with_the_decision_at_evaluation_time() {
         let (ring, _lost, source) = source();
         let log = PacketLog::default();
         let number = DecisionId::from_number(NUMBER);
@@ -64,7 +64,7 @@ kernel_test! {
         assert_eq!(log.take(), Decided::default());
     }
 
-    fn what_was_logged_by_former_programs_is_not_lost() {
+    fn records_of_former_programs_are_not_lost() {
         let (former, _lost, source_of_former) = source();
         let (ring, lost, source) = source();
         let log = PacketLog::default();
@@ -83,7 +83,7 @@ kernel_test! {
         assert!(log.readable().unwrap().is_none() && log.take() == Decided::default());
     }
 
-    fn what_is_no_record_is_counted_and_what_nobody_takes_is_bounded() {
+    fn invalid_records_are_counted_and_unread_ones_are_bounded() {
         let (ring, _lost, source) = source();
         let log = PacketLog::default();
         log.set_source(Some(source));

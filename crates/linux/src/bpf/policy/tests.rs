@@ -6,9 +6,9 @@ use tortie_model::{Rule, WorkloadEndpoint, WorkloadEndpointId};
 
 use super::*;
 use crate::bpf::edge::Place;
-use crate::bpf::fake::{FakeEdge, Held, lock};
+use crate::bpf::fake::{FakeEdge, FakeState, lock};
 
-type Kernel = Arc<Mutex<Held>>;
+type Kernel = Arc<Mutex<FakeState>>;
 
 const SECOND: Duration = Duration::from_secs(1);
 const CHECK: Duration = Duration::from_secs(90);
@@ -18,7 +18,7 @@ fn policy(kernel: &Kernel) -> ProgramPolicy<FakeEdge> {
 }
 
 /// Returns programs that have received the complete state.
-fn told(kernel: &Kernel) -> ProgramPolicy<FakeEdge> {
+fn with_complete_state(kernel: &Kernel) -> ProgramPolicy<FakeEdge> {
     let mut policy = policy(kernel);
     policy.on_link(&LinkEvent::Up { name: "cali1".parse().unwrap(), index: 7 });
     add_workload(&mut policy, "cali1");
@@ -44,7 +44,7 @@ fn attached(kernel: &Kernel) -> usize {
 }
 
 #[test]
-fn nothing_is_done_before_everything_was_told() {
+fn nothing_is_applied_before_the_state_is_complete() {
     let kernel = Kernel::default();
     let mut policy = policy(&kernel);
     assert_eq!((policy.apply(SECOND), policy.next(SECOND)), (PolicyState::default(), None));
@@ -58,9 +58,9 @@ fn nothing_is_done_before_everything_was_told() {
 }
 
 #[test]
-fn what_fails_is_said_and_tried_again_after_growing_pauses() {
+fn failures_are_reported_and_retried_after_growing_pauses() {
     let kernel = Kernel::default();
-    let mut policy = told(&kernel);
+    let mut policy = with_complete_state(&kernel);
     lock(&kernel).fail.extend(0..10_000);
     let mut now = SECOND;
     for pause in [1, 2, 4, 8, 16, 30, 30].map(Duration::from_secs) {
@@ -90,7 +90,7 @@ fn what_fails_is_said_and_tried_again_after_growing_pauses() {
 #[test]
 fn a_change_is_in_force_once_it_is_written_and_not_before() {
     let kernel = Kernel::default();
-    let mut policy = told(&kernel);
+    let mut policy = with_complete_state(&kernel);
     assert!(policy.apply(SECOND).in_force);
     let steps = lock(&kernel).steps;
     assert!(policy.apply(SECOND).in_force);
@@ -106,9 +106,9 @@ fn a_change_is_in_force_once_it_is_written_and_not_before() {
 }
 
 #[test]
-fn what_is_detached_is_found_when_it_is_time_to_look() {
+fn detached_programs_are_found_at_the_next_check() {
     let kernel = Kernel::default();
-    let mut policy = told(&kernel);
+    let mut policy = with_complete_state(&kernel);
     assert!(policy.apply(SECOND).in_force);
     let place = Place { hook: Hook::Forward, family: Family::V6 };
     lock(&kernel).detach(place);
@@ -120,9 +120,9 @@ fn what_is_detached_is_found_when_it_is_time_to_look() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_a_problem_for_as_long_as_this_lives() {
+fn an_invalid_update_is_a_permanent_problem() {
     let kernel = Kernel::default();
-    let mut policy = told(&kernel);
+    let mut policy = with_complete_state(&kernel);
     let none = || Members::Nets(Vec::new());
     let delta = IpSetDelta { id: "s:unknown".into(), added: none(), removed: none() };
     policy.on_update(&DesiredUpdate::IpSetDelta(delta));
@@ -134,7 +134,7 @@ fn what_cannot_be_understood_is_a_problem_for_as_long_as_this_lives() {
 fn a_kernel_without_such_hooks_is_named_and_not_asked_again() {
     let kernel = Kernel::default();
     lock(&kernel).is_old = true;
-    let mut policy = told(&kernel);
+    let mut policy = with_complete_state(&kernel);
     let state = policy.apply(SECOND);
     let problem =
         ProgramProblem { object: "BPFEnabled".into(), why: "the kernel (5.15) is too old".into(), is_degraded: true };
@@ -147,10 +147,10 @@ fn a_kernel_without_such_hooks_is_named_and_not_asked_again() {
 }
 
 #[test]
-fn programs_log_while_somebody_wants_that() {
+fn programs_log_while_logging_is_enabled() {
     for (wants_all, expected) in [(false, [false, true, false, true, false]), (true, [true; 5])] {
         let kernel = Kernel::default();
-        let mut policy = told(&kernel).with_log(PacketLog::default(), wants_all);
+        let mut policy = with_complete_state(&kernel).with_log(PacketLog::default(), wants_all);
         let logs = |policy: &mut ProgramPolicy<FakeEdge>| {
             assert!(policy.apply(SECOND).in_force);
             let roots = policy.node.all().find(|write| write.map == MapKind::Roots).unwrap();
@@ -159,7 +159,7 @@ fn programs_log_while_somebody_wants_that() {
         };
         let mut found = vec![logs(&mut policy)];
         for action in [RuleAction::Log, RuleAction::Deny, RuleAction::Log] {
-            tell_profile(&mut policy, action);
+            send_profile(&mut policy, action);
             found.push(logs(&mut policy));
         }
         policy.on_update(&DesiredUpdate::ProfileRemove("p".into()));
@@ -168,7 +168,7 @@ fn programs_log_while_somebody_wants_that() {
     }
 }
 
-fn tell_profile(policy: &mut ProgramPolicy<FakeEdge>, action: RuleAction) {
+fn send_profile(policy: &mut ProgramPolicy<FakeEdge>, action: RuleAction) {
     let rule = Rule::new(action);
     let rules = Rules::new([rule].into(), [RuleSets::default()].into()).unwrap();
     let profile = Profile { inbound: Rules::default(), outbound: rules };
@@ -178,12 +178,12 @@ fn tell_profile(policy: &mut ProgramPolicy<FakeEdge>, action: RuleAction) {
 #[test]
 fn policies_that_would_log_are_known() {
     let kernel = Kernel::default();
-    let mut policy = told(&kernel);
-    tell_profile(&mut policy, RuleAction::Log);
+    let mut policy = with_complete_state(&kernel);
+    send_profile(&mut policy, RuleAction::Log);
     assert_eq!(policy.logging, ["profile p".to_owned()].into());
-    tell_profile(&mut policy, RuleAction::Deny);
+    send_profile(&mut policy, RuleAction::Deny);
     assert!(policy.logging.is_empty());
-    tell_profile(&mut policy, RuleAction::Log);
+    send_profile(&mut policy, RuleAction::Log);
     policy.on_update(&DesiredUpdate::ProfileRemove("p".into()));
     assert!(policy.logging.is_empty());
 }

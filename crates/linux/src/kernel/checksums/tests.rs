@@ -6,8 +6,8 @@ use super::*;
 const LIMIT: Duration = Duration::from_secs(15);
 
 #[test]
-fn kernels_up_to_5_7_are_broken_unless_it_is_said_otherwise() {
-    let judge = |kernel: Option<Version>, overrides: &[&str]| {
+fn kernels_up_to_5_7_are_broken_unless_overridden() {
+    let outcome = |kernel: Option<Version>, overrides: &[&str]| {
         let unused: Vec<String> =
             overrides.iter().filter(|piece| overridden(piece).is_none()).map(|&piece| piece.to_owned()).collect();
         (is_broken(kernel, &overrides.join(",")), unused)
@@ -21,18 +21,18 @@ fn kernels_up_to_5_7_are_broken_unless_it_is_said_otherwise() {
         (Some(Version(5, 10, 0)), false),
         (Some(Version(6, 18, 44)), false),
     ] {
-        assert_eq!(judge(kernel, &[]), (broken, vec![]), "{kernel:?}");
-        assert_eq!(judge(kernel, &["ChecksumOffloadBroken=true"]), (true, vec![]));
-        assert_eq!(judge(kernel, &["x", " ChecksumOffloadBroken = F"]), (false, vec!["x".to_owned()]));
+        assert_eq!(outcome(kernel, &[]), (broken, vec![]), "{kernel:?}");
+        assert_eq!(outcome(kernel, &["ChecksumOffloadBroken=true"]), (true, vec![]));
+        assert_eq!(outcome(kernel, &["x", " ChecksumOffloadBroken = F"]), (false, vec!["x".to_owned()]));
         let nonsense = "ChecksumOffloadBroken=perhaps";
-        assert_eq!(judge(kernel, &[nonsense]), (broken, vec![nonsense.to_owned()]));
+        assert_eq!(outcome(kernel, &[nonsense]), (broken, vec![nonsense.to_owned()]));
     }
     // Of several the last one counts.
-    assert!(judge(None, &["ChecksumOffloadBroken=false", "ChecksumOffloadBroken=1"]).0);
+    assert!(outcome(None, &["ChecksumOffloadBroken=false", "ChecksumOffloadBroken=1"]).0);
 }
 
 fn refused(errno: Errno) -> Result<(), NetlinkError> {
-    Err(NetlinkError::Refused { what: "checksum offload", errno, detail: String::new() })
+    Err(NetlinkError::Refused { subject: "checksum offload", errno, detail: String::new() })
 }
 
 /// Returns the result, and the programs that were run, which end with this code.

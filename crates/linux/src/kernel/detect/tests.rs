@@ -118,7 +118,7 @@ fn many_rules_are_not_listed_if_the_mangle_table_decides() {
 }
 
 #[test]
-fn an_empty_machine_gets_what_its_iptables_is() {
+fn an_empty_machine_gets_the_backend_of_its_iptables() {
     for (version, backend) in
         [("iptables v1.8.9 (nf_tables)", Backend::Nft), ("iptables v1.8.9 (legacy)", Backend::Legacy)]
     {
@@ -135,7 +135,7 @@ fn an_empty_machine_gets_what_its_iptables_is() {
 }
 
 #[test]
-fn what_cannot_be_used_is_not_put_in_place_of_what_can() {
+fn a_usable_setup_is_not_replaced_by_an_unusable_one() {
     let with = |installed: &[&'static str]| Fake { installed: installed.to_vec(), ..Fake::default() };
     let detect = |machine: &Fake, wanted, previous| detect_on(machine, Some(wanted), &Family::ALL, "", previous);
     let nft_only = with(&ALL[..4]);

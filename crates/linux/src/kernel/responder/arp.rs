@@ -83,7 +83,7 @@ mod tests {
     const OTHER: Mac = Mac([2, 0, 0, 0, 0, 2]);
 
     #[test]
-    fn requests_are_told_from_all_else() {
+    fn only_requests_are_parsed() {
         let (asking, asked) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 9));
         let request = packet(REQUEST, (OTHER, asking), (Mac([0; 6]), asked));
         assert_eq!(request.len(), PACKET_LEN);

@@ -22,8 +22,8 @@ use rustix::net::{RecvFlags, SocketAddrAny, recvfrom};
 use tortie_dataplane::{KernelError, ProxyNeighbour};
 use tortie_model::{Cause, Family, Mac};
 
+use crate::error_context::with_context;
 use crate::link_address::Origin;
-use crate::placed::placed;
 
 /// Maximum number of messages of one socket that are answered before the next socket's turn.
 const BURST: usize = 64;
@@ -152,17 +152,17 @@ impl Drop for Responder {
     }
 }
 
-fn kernel_error(what: &'static str) -> impl FnOnce(Errno) -> KernelError {
+fn kernel_error(operation: &'static str) -> impl FnOnce(Errno) -> KernelError {
     move |errno| match errno {
         Errno::NODEV | Errno::NXIO => KernelError::NotFound,
         Errno::NETDOWN => KernelError::LinkDown,
         Errno::AFNOSUPPORT | Errno::OPNOTSUPP => KernelError::Unsupported,
-        _ => failed(what, errno.into()),
+        _ => failed(operation, errno.into()),
     }
 }
 
-fn failed(what: &'static str, error: io::Error) -> KernelError {
-    KernelError::Failed(Cause::new(placed(what)(error)))
+fn failed(operation: &'static str, error: io::Error) -> KernelError {
+    KernelError::Failed(Cause::new(with_context(operation)(error)))
 }
 
 impl Shared {
@@ -220,7 +220,7 @@ impl State {
     }
 
     /// Drops a socket that cannot be read, with its entries, unless it has been replaced.
-    fn forget(&mut self, source: Source, socket: &Arc<OwnedFd>) {
+    fn drop_socket(&mut self, source: Source, socket: &Arc<OwnedFd>) {
         match source {
             Source::Arp => {
                 if self.arp.take_if(|arp| Arc::ptr_eq(arp, socket)).is_some() {
@@ -267,7 +267,7 @@ fn serve(shared: &Shared) {
         for ((source, socket), _) in sockets.iter().zip(readable).filter(|(_, is_readable)| *is_readable) {
             if let Err(error) = answer(shared, *source, socket) {
                 tracing::warn!(%error, ?source, "requests for addresses cannot be read; the socket will be opened again");
-                shared.lock().forget(*source, socket);
+                shared.lock().drop_socket(*source, socket);
             }
         }
     }

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn solicitations_are_told_from_all_else() {
+    fn only_solicitations_are_parsed() {
         let asked: Ipv6Addr = "fd00::12:3456".parse().unwrap();
         let mut message = vec![SOLICITATION, 0, 0xab, 0xcd, 0, 0, 0, 0];
         message.extend(asked.octets());

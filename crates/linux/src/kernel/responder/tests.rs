@@ -81,7 +81,7 @@ fn neighbour(interface: u32, address: &str) -> ProxyNeighbour {
 }
 
 tortie_lab::kernel_test! {
-    fn what_is_answered_for_is_found_and_nothing_else() {
+    fn only_added_addresses_are_answered() {
         let network = Network::new();
         let (index, mac) = (network.index(), network.mac());
         let responder = network.node.run(Responder::spawn).unwrap().unwrap();
@@ -117,7 +117,7 @@ tortie_lab::kernel_test! {
         assert_eq!(add("fd00::50", 9999), Err(KernelError::NotFound));
     }
 
-    fn an_announcement_corrects_what_others_believe() {
+    fn an_announcement_corrects_stale_neighbour_entries() {
         let network = Network::new();
         let (index, mac) = (network.index(), network.mac());
         let responder = network.node.run(Responder::spawn).unwrap().unwrap();
@@ -139,7 +139,7 @@ tortie_lab::kernel_test! {
         assert_eq!(responder.announce(neighbour(index + 100, "10.0.0.50"), Some(mac)), Err(KernelError::NotFound));
     }
 
-    fn another_machine_that_wants_the_address_is_told_that_it_is_taken() {
+    fn duplicate_address_detection_of_another_machine_is_answered() {
         let network = Network::new();
         let (index, mac) = (network.index(), network.mac());
         let responder = network.node.run(Responder::spawn).unwrap().unwrap();

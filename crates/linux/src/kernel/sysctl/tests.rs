@@ -27,14 +27,14 @@ fn a_value_is_written_over_the_old_one() {
 }
 
 #[test]
-fn a_value_that_is_there_is_not_written() {
+fn an_existing_value_is_not_written() {
     let (dir, tree, path) = tree("1\n");
     assert_eq!(tree.write(&path, "1"), Ok(()));
     assert_eq!(fs::read_to_string(dir.path().join("net/forwarding")).unwrap(), "1\n");
 }
 
 #[test]
-fn what_does_not_exist_is_not_made() {
+fn missing_files_are_not_created() {
     let (dir, tree, _path) = tree("0");
     for missing in ["net/other", "gone/forwarding", "net/forwarding/below"] {
         let missing = SysctlPath::new(missing).unwrap();

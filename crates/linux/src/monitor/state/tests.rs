@@ -103,7 +103,7 @@ fn a_link_that_comes_up_is_reported_at_once_and_only_once() {
 }
 
 #[test]
-fn going_down_is_held_back_and_what_follows_waits_behind() {
+fn a_down_event_is_held_back_and_later_events_wait_behind_it() {
     let mut rig = Rig::default();
     rig.link(5, "cali1", true).reports(&["cali1 up 5", "cali1 has"]);
     rig.link(5, "cali1", false).wait(50).link(5, "cali1", true).reports(&[]);
@@ -217,7 +217,7 @@ fn addresses_of_excluded_interfaces_are_not_reported() {
 }
 
 #[test]
-fn a_resync_finds_what_was_missed() {
+fn a_resync_finds_missed_changes() {
     let mut rig = Rig::default();
     rig.resync(&[(1, "lo", true), (5, "cali1", false)]);
     rig.reports(&["lo up 1", "lo has", "cali1 down 5", "cali1 has"]);
@@ -236,7 +236,7 @@ fn a_resync_finds_names_that_were_swapped() {
 }
 
 #[test]
-fn a_resync_does_not_overtake_what_is_held_back() {
+fn a_resync_does_not_overtake_held_changes() {
     let mut rig = Rig::default();
     rig.link(2, "eth0", true).address(2, "10.0.0.1", true).reports(&["eth0 up 2", "eth0 has", "eth0 has 10.0.0.1"]);
     rig.address(2, "10.0.0.1", false).resync(&[(2, "eth0", true)]).reports(&[]);
@@ -248,7 +248,7 @@ fn after_lost_changes_a_resync_counts_alone() {
     let mut rig = Rig::default();
     rig.link(2, "eth0", true).reports(&["eth0 up 2", "eth0 has"]);
     rig.link(2, "eth0", false);
-    rig.monitor.forget_held();
+    rig.monitor.discard_held();
     rig.resync(&[(2, "eth0", true)]).wait(1000).reports(&[]);
 }
 
@@ -320,7 +320,7 @@ proptest! {
 
     /// After any sequence of steps, the reports add up to the actual state.
     #[test]
-    fn reports_amount_to_what_there_is(steps in proptest::collection::vec(step(), 0..60)) {
+    fn reports_add_up_to_the_actual_state(steps in proptest::collection::vec(step(), 0..60)) {
         let mut rig = Rig::default();
         let mut links: BTreeMap<u32, (String, bool)> = BTreeMap::new();
         let mut next_index = 1;
@@ -360,7 +360,7 @@ proptest! {
                 Step::Wait(milliseconds) => { rig.wait(milliseconds); }
                 Step::Resync | Step::Lost => {
                     if matches!(step, Step::Lost) {
-                        rig.monitor.forget_held();
+                        rig.monitor.discard_held();
                     }
                     let list: Vec<_> = links.iter().map(|(i, (name, up))| (*i, name.as_str(), *up)).collect();
                     rig.resync(&list);

@@ -14,8 +14,8 @@ fn program(result: u8) -> Program {
     Program::load_socket_filter("test", c"Apache-2.0", &instructions).unwrap()
 }
 
-fn asked(program: &Program) -> AskedProgram {
-    AskedProgram { descriptor: program.descriptor(), id: program.info().unwrap().id }
+fn rule_program(program: &Program) -> RuleProgram {
+    RuleProgram { descriptor: program.descriptor(), id: program.info().unwrap().id }
 }
 
 kernel_test! {
@@ -24,7 +24,7 @@ kernel_test! {
         namespace.shell("ip link set lo up").unwrap();
         let place = RulePlace { family: Family::V4, hook: 3, chain: "output", priority: -1 };
         let attach = |table, program: &Program| {
-            namespace.run(|| attach(TIMEOUT, table, &place, asked(program))).unwrap().unwrap()
+            namespace.run(|| attach(TIMEOUT, table, &place, rule_program(program))).unwrap().unwrap()
         };
         let detach = |table| namespace.run(|| detach(TIMEOUT, table)).unwrap().unwrap();
         let tables = || namespace.run(|| tables(TIMEOUT)).unwrap().unwrap();
@@ -55,12 +55,12 @@ kernel_test! {
         assert!(tables().is_empty());
     }
 
-    fn whether_the_kernel_has_such_rules_is_told_and_leaves_nothing() {
+    fn detection_of_bpf_rules_leaves_no_trace() {
         let namespace = Namespace::new().unwrap();
-        let lacking = |program: AskedProgram| namespace.run(|| lacking(TIMEOUT, program)).unwrap();
-        assert_eq!(lacking(asked(&program(0))).unwrap(), None);
+        let lacking = |program: RuleProgram| namespace.run(|| lacking(TIMEOUT, program)).unwrap();
+        assert_eq!(lacking(rule_program(&program(0))).unwrap(), None);
         // No program has this file descriptor. The error is not about the kernel's support.
-        let error = lacking(AskedProgram { descriptor: i32::MAX, id: 1 }).unwrap_err();
+        let error = lacking(RuleProgram { descriptor: i32::MAX, id: 1 }).unwrap_err();
         assert_eq!(error.errno(), Some(Errno::BADF));
         assert_eq!(namespace.shell("nft list ruleset").unwrap().trim(), "");
     }

@@ -43,7 +43,7 @@ pub(super) const CTA_COUNTERS_PACKETS: u16 = 1;
 pub(super) const CTA_COUNTERS_BYTES: u16 = 2;
 
 pub(super) const LISTING: &str = "tracked connections";
-const ENTRY: NetlinkError = NetlinkError::Malformed { what: "tracked connection" };
+const ENTRY: NetlinkError = NetlinkError::Malformed { subject: "tracked connection" };
 
 pub(super) fn header(family: u8) -> [u8; HEADER_LEN] {
     [family, 0, 0, 0]

@@ -42,7 +42,7 @@ fn listed(connection: &Connection) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(connection in connections()) {
+    fn encoded_connections_are_parsed_back(connection in connections()) {
         prop_assert_eq!(parse(IPCTNL_MSG_CT_NEW, &listed(&connection)).unwrap(), Some(connection));
         prop_assert_eq!(parse(IPCTNL_MSG_CT_DELETE, &listed(&connection)).unwrap(), None);
     }
@@ -110,7 +110,7 @@ fn counted(connection: &Connection, traffic: Option<Traffic>) -> Vec<u8> {
 }
 
 #[test]
-fn an_event_that_is_cut_off_is_refused_or_lacks_what_is_cut() {
+fn a_truncated_event_is_rejected_or_lacks_the_truncated_part() {
     let connection = both_ways("10.0.0.1", "10.0.0.2", 6, Flow::Other, Flow::Other, 7);
     let count = Count { packets: 3, bytes: 180 };
     let bytes = counted(&connection, Some(Traffic { original: count, reply: count }));
@@ -173,7 +173,7 @@ pub(in crate::netlink) fn both_ways(
 }
 
 kernel_test! {
-    fn the_kernel_lists_what_it_was_given_and_forgets_exactly_what_is_meant() {
+    fn the_kernel_lists_inserted_connections_and_deletes_exactly_the_matching_ones() {
         let ports = |source, destination| Flow::Ports { source, destination };
         let echo = |icmp_type| Flow::Icmp { id: 9, icmp_type, code: 0 };
         let given = [

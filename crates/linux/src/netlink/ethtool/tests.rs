@@ -35,7 +35,7 @@ fn active(interface: u32) -> BTreeSet<String> {
     let device = attribute(ETHTOOL_A_HEADER_DEV_INDEX, &interface.to_ne_bytes());
     let request = [header(ETHTOOL_MSG_FEATURES_GET), nested(ETHTOOL_A_FEATURES_HEADER, &device)].concat();
     let answer =
-        socket.ask(id, &request, "features", |kind, payload| Ok((kind == id).then(|| payload.to_vec()))).unwrap();
+        socket.query(id, &request, "features", |kind, payload| Ok((kind == id).then(|| payload.to_vec()))).unwrap();
     let set = all(&answer[GENL_HEADER_LEN..], ETHTOOL_A_FEATURES_ACTIVE).remove(0);
     let bits = all(&all(&set, ETHTOOL_A_BITSET_BITS).remove(0), ETHTOOL_A_BITSET_BITS_BIT);
     // A list without a mask has only the bits that are set.

@@ -28,7 +28,7 @@ fn restore(namespace: &Namespace, program: &str, input: &str) -> bool {
 
 kernel_test! {
     /// All transactions of a reconciler count as its own, and no others do.
-    fn commits_of_others_are_told_from_ours() {
+    fn foreign_commits_are_distinguished_from_ours() {
         let namespace = Namespace::new().unwrap();
         let mut nftables = namespace.run(|| Nftables::open(Duration::from_secs(10)).unwrap()).unwrap();
         let mut counter = CommitCounter::default();

@@ -17,8 +17,8 @@ const NFULA_CT_INFO: u16 = 19;
 /// First value of `enum ip_conntrack_info` for replies.
 const IP_CT_IS_REPLY: u32 = 3;
 
-const WHAT: &str = "logged packet";
-const MALFORMED: NetlinkError = NetlinkError::Malformed { what: WHAT };
+const SUBJECT: &str = "logged packet";
+const MALFORMED: NetlinkError = NetlinkError::Malformed { subject: SUBJECT };
 
 /// Packet that a rule logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct LoggedPacket<'a> {
     /// itself.
     pub out_interface: Option<u32>,
     /// Original direction of the packet's connection, before any translation. Present if the kernel
-    /// provides it ([`Nflog::tells_connections`](super::Nflog::tells_connections)) and tracks the
+    /// provides it ([`Nflog::provides_connections`](super::Nflog::provides_connections)) and tracks the
     /// packet.
     pub original: Option<Tuple>,
     /// Whether the packet goes in the opposite direction of `original`.
@@ -70,7 +70,7 @@ impl<'a> Message<'a> {
         let (mut sequence, mut in_interface, mut out_interface) = (None, None, None);
         let (mut prefix, mut payload): (&[u8], &[u8]) = (&[], &[]);
         let (mut connection, mut info) = (None, 0);
-        wire::for_each_attribute(WHAT, attributes, |kind, value| {
+        wire::for_each_attribute(SUBJECT, attributes, |kind, value| {
             match kind {
                 NFULA_IFINDEX_INDEV => in_interface = Some(number(value)?),
                 NFULA_IFINDEX_OUTDEV => out_interface = Some(number(value)?),

@@ -197,7 +197,7 @@ fn packets_through(implementation: &str) {
                 prefix: format!("APE0|{program}"),
                 headers: packet.headers,
                 interfaces,
-                original: nflog.tells_connections().then_some(connection.original),
+                original: nflog.provides_connections().then_some(connection.original),
                 is_reply: false,
             };
             assert_eq!(*packet, expected);
@@ -227,7 +227,7 @@ kernel_test! {
         packets_through("legacy");
     }
 
-    fn who_reads_too_slowly_learns_how_much_was_lost_and_goes_on() {
+    fn a_slow_reader_gets_the_number_of_lost_messages_and_continues() {
         const MANY: u64 = 5000;
         let (namespace, send) = loopback();
         let mut nflog = namespace.run(|| Nflog::open(&[3]).unwrap()).unwrap();

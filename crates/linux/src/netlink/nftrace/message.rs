@@ -30,7 +30,7 @@ const TCP: u8 = 6;
 /// Offset of the flags in a TCP header.
 const TCP_FLAGS: usize = 13;
 
-const WHAT: &str = "traced packet";
+const SUBJECT: &str = "traced packet";
 
 /// Single event of a traced packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,13 +93,13 @@ impl TraceMessage {
     /// # Errors
     /// If it is malformed.
     pub fn parse(payload: &[u8]) -> Result<Self, NetlinkError> {
-        let malformed = || NetlinkError::Malformed { what: WHAT };
+        let malformed = || NetlinkError::Malformed { subject: SUBJECT };
         let (&[family, ..], attributes) = payload.split_first_chunk::<4>().ok_or_else(malformed)?;
         let mut chain = Chain { family, table: String::new(), name: String::new() };
         let (mut id, mut handle, mut kind, mut verdict, mut policy) = (None, None, None, None, None);
         let (mut network, mut transport): (&[u8], &[u8]) = (&[], &[]);
         let (mut in_interface, mut out_interface) = (None, None);
-        wire::for_each_attribute(WHAT, attributes, |attribute, value| {
+        wire::for_each_attribute(SUBJECT, attributes, |attribute, value| {
             match attribute {
                 NFTA_TRACE_TABLE => chain.table = wire::text(value),
                 NFTA_TRACE_CHAIN => chain.name = wire::text(value),
@@ -149,7 +149,7 @@ impl TraceMessage {
 
 fn verdict(attributes: &[u8]) -> Option<Verdict> {
     let (mut found, mut chain) = (None, None);
-    let read = wire::for_each_attribute(WHAT, attributes, |attribute, value| {
+    let read = wire::for_each_attribute(SUBJECT, attributes, |attribute, value| {
         match attribute {
             NFTA_VERDICT_CODE => found = Some(number(value)?.cast_signed()),
             NFTA_VERDICT_CHAIN => chain = Some(wire::text(value)),

@@ -122,14 +122,14 @@ fn expressions(filter: &Filter) -> Vec<u8> {
 
 /// Decodes the chain and the handle of a listed rule.
 pub(super) fn parse(kind: u16, payload: &[u8]) -> Result<Option<(Chain, u64)>, NetlinkError> {
-    const WHAT: &str = "rule of nftables";
+    const SUBJECT: &str = "rule of nftables";
     if kind != NFT_MSG_NEWRULE {
         return Ok(None);
     }
-    let malformed = NetlinkError::Malformed { what: WHAT };
+    let malformed = NetlinkError::Malformed { subject: SUBJECT };
     let Some((&[family, ..], attributes)) = payload.split_first_chunk::<4>() else { return Err(malformed) };
     let (mut chain, mut handle) = (Chain { family, table: String::new(), name: String::new() }, None);
-    wire::for_each_attribute(WHAT, attributes, |kind, value| {
+    wire::for_each_attribute(SUBJECT, attributes, |kind, value| {
         match kind {
             NFTA_RULE_TABLE => chain.table = wire::text(value),
             NFTA_RULE_CHAIN => chain.name = wire::text(value),

@@ -8,7 +8,7 @@ use crate::netlink::Netlink;
 const BUCKET: TokenBucket = TokenBucket { rate: 125_000, buffer: 500_000, limit: 503_125, peak_rate: 0, min_burst: 0 };
 
 #[test]
-fn what_is_cut_short_is_refused_and_never_a_panic() {
+fn truncated_messages_are_rejected_without_panic() {
     let (_, _, payload, _) = change_request(&QdiscChange::SetBucket(7, BUCKET));
     let whole = parse_qdisc(RTM_NEWQDISC, &payload).unwrap().unwrap();
     assert_eq!(whole, Qdisc { interface: 7, is_root: true, kind: QdiscKind::Bucket(BUCKET) });
@@ -23,7 +23,7 @@ fn what_is_cut_short_is_refused_and_never_a_panic() {
 }
 
 kernel_test! {
-    fn limits_and_redirections_are_what_tc_shows() {
+    fn limits_and_redirections_equal_the_output_of_tc() {
         let namespace = Namespace::new().unwrap();
         namespace.ip(["link add v0 type veth peer name v1", "link set v0 up"]).unwrap();
         namespace.run(|| {

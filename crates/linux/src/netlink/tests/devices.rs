@@ -57,7 +57,7 @@ kernel_test! {
             for (name, source, address) in pairs {
                 let wanted = vxlan(w0, source);
                 netlink.change_device(&create(name, MAC, &wanted)).unwrap();
-                assert!(netlink.change_device(&create(name, MAC, &wanted)).unwrap_err().is_there_already());
+                assert!(netlink.change_device(&create(name, MAC, &wanted)).unwrap_err().already_exists());
                 let Device { index, mac, kind, is_up, .. } = netlink.device(name).unwrap().unwrap();
                 assert_eq!((mac, kind, is_up), (Some(MAC), DeviceKind::Vxlan(wanted), false));
 
@@ -70,7 +70,7 @@ kernel_test! {
                 let family = address.family();
                 netlink.change_device(&DeviceChange::AddAddress(index, address)).unwrap();
                 let again = netlink.change_device(&DeviceChange::AddAddress(index, address));
-                assert!(again.unwrap_err().is_there_already());
+                assert!(again.unwrap_err().already_exists());
                 assert!(netlink.addresses(index, family).unwrap().contains(&address));
                 netlink.change_device(&DeviceChange::DeleteAddress(index, address)).unwrap();
                 assert!(!netlink.addresses(index, family).unwrap().contains(&address));
@@ -125,7 +125,7 @@ kernel_test! {
         });
     }
 
-    fn a_large_table_goes_in_by_batches() {
+    fn a_large_table_is_written_in_batches() {
         in_namespace(|namespace, netlink, [w0, _]| {
             const COUNT: u32 = 20_000;
             namespace.ip(["addr add 10.0.0.1/24 dev w0"]).unwrap();

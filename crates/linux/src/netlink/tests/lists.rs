@@ -57,7 +57,7 @@ fn a_list_that_changed_meanwhile_is_none() {
         let mut messages = plain.clone();
         messages[at].clone_from(&marked[at]);
         let error = list(&[messages.to_vec()]).unwrap_err();
-        assert!(matches!(error, NetlinkError::Interrupted { what: "things" }), "{error}");
+        assert!(matches!(error, NetlinkError::Interrupted { subject: "things" }), "{error}");
         assert!(error.is_worth_another_dump());
     }
     let refused =
@@ -117,7 +117,7 @@ kernel_test! {
         });
     }
 
-    fn lists_are_whole_while_others_change_the_table() {
+    fn lists_are_complete_during_foreign_changes() {
         in_namespace(|namespace, netlink, [_, w1]| {
             namespace.output(Command::new("ip").args(["-batch", "-"]), &lines("add", 3000, "w1")).unwrap();
             let flaps = lines("replace", 2000, "w0").replace("route replace 10.100", "route replace 10.200");
@@ -146,7 +146,7 @@ kernel_test! {
         });
     }
 
-    fn a_subscriber_who_does_not_read_is_told_that_changes_were_lost() {
+    fn a_slow_subscriber_is_informed_of_lost_changes() {
         in_namespace(|namespace, _, _| {
             let mut subscription = Subscription::open().unwrap();
             let deadline = Instant::now() + Duration::from_secs(60);

@@ -25,7 +25,7 @@ fn rule(family: Family, table: u32) -> RoutingRule {
 }
 
 #[test]
-fn what_is_written_is_what_is_read() {
+fn written_rules_are_read_back() {
     for family in Family::ALL {
         for table in [1, 250, 256, 0x7fff_ffff] {
             for is_inverted in [true, false] {
@@ -81,7 +81,7 @@ kernel_test! {
                     assert_eq!(netlink.routing_rules(family, index).unwrap(), []);
                     netlink.change_routing_rule(&RoutingRuleChange::Add(rule)).unwrap();
                     let again = netlink.change_routing_rule(&RoutingRuleChange::Add(rule)).unwrap_err();
-                    assert!(again.is_there_already(), "{again}");
+                    assert!(again.already_exists(), "{again}");
                     assert_eq!(netlink.routing_rules(family, index).unwrap(), [rule]);
 
                     ip(&format!("priority 97 iif lo table {table}"));

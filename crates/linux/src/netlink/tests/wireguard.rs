@@ -81,7 +81,7 @@ fn a_private_key_is_on_the_curve_and_never_the_same() {
 }
 
 #[test]
-fn much_goes_in_several_messages_that_each_fit() {
+fn large_changes_are_split_into_messages_that_fit() {
     let peer = |count| DevicePeer { endpoint: None, keep_alive: 0, allowed: networks(count) };
     let mut peers: Vec<PeerChange> = (0..=250).map(|number| PeerChange::Replace(key(number), peer(20))).collect();
     peers.push(PeerChange::Replace(key(251), peer(5000)));
@@ -105,7 +105,7 @@ fn much_goes_in_several_messages_that_each_fit() {
 }
 
 #[test]
-fn a_device_without_a_key_and_what_nobody_knows() {
+fn a_device_without_key_and_unknown_attributes_are_parsed() {
     let header = vec![0, 1, 0, 0];
     assert_eq!(parse(&header).unwrap(), WireguardDevice::default());
     let unknown = attribute(99, b"news");

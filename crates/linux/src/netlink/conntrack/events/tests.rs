@@ -43,7 +43,7 @@ fn read_events(events: &mut ConnectionEvents, count: usize) -> Vec<ConnectionEve
 }
 
 /// Connections of this host to itself.
-struct Talk {
+struct Conversation {
     /// Their protocols, sources and destinations.
     connections: [(u8, SocketAddr, SocketAddr); 2],
     /// Open until the end, since the kernel may count the packets that close a connection at any
@@ -52,7 +52,7 @@ struct Talk {
 }
 
 /// UDP back and forth, and TCP.
-fn talk(ip: &str) -> Talk {
+fn exchange_packets(ip: &str) -> Conversation {
     let any = || SocketAddr::new(ip.parse().unwrap(), 0);
     let [client, server] = [(); 2].map(|()| UdpSocket::bind(any()).unwrap());
     let ends = [client.local_addr().unwrap(), server.local_addr().unwrap()];
@@ -65,7 +65,7 @@ fn talk(ip: &str) -> Talk {
     let listener = TcpListener::bind(any()).unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let tcp = (6, stream.local_addr().unwrap(), stream.peer_addr().unwrap());
-    Talk { connections: [(17, ends[0], ends[1]), tcp], _tcp: (listener, stream) }
+    Conversation { connections: [(17, ends[0], ends[1]), tcp], _tcp: (listener, stream) }
 }
 
 /// Connections over TCP, from so many ports.
@@ -82,9 +82,9 @@ fn begins_and_ends(accounting: &str) {
             let mut events = ConnectionEvents::open().unwrap();
             let mut conntrack = Conntrack::open(PATIENCE).unwrap();
             for (ip, header) in [("127.0.0.1", 20), ("::1", 40)] {
-                let talk = talk(ip);
+                let exchange_packets = exchange_packets(ip);
                 let begun = read_events(&mut events, 2);
-                for (event, (protocol, client, server)) in begun.iter().zip(talk.connections) {
+                for (event, (protocol, client, server)) in begun.iter().zip(exchange_packets.connections) {
                     let ConnectionEvent { ended, connection, traffic } = *event;
                     assert!(!ended && traffic.is_none(), "{event:?}");
                     let ports =
@@ -122,7 +122,7 @@ fn begins_and_ends(accounting: &str) {
 }
 
 kernel_test! {
-    fn connections_begin_and_end_with_what_was_counted() {
+    fn events_of_begin_and_end_carry_counters() {
         begins_and_ends("1");
     }
 
@@ -130,7 +130,7 @@ kernel_test! {
         begins_and_ends("0");
     }
 
-    fn what_waits_is_read_in_bounded_pieces() {
+    fn waiting_events_are_read_in_bounded_batches() {
         Namespace::new().unwrap().run(|| {
             let mut events = ConnectionEvents::open().unwrap();
             assert_eq!(events.read(|_| panic!()).unwrap(), Read::default());
@@ -142,7 +142,7 @@ kernel_test! {
         }).unwrap();
     }
 
-    fn who_reads_too_slowly_knows_it_and_goes_on() {
+    fn a_slow_reader_detects_losses_and_continues() {
         Namespace::new().unwrap().run(|| {
             let mut events = ConnectionEvents::open().unwrap();
             let mut conntrack = Conntrack::open(PATIENCE).unwrap();

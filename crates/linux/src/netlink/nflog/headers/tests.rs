@@ -139,7 +139,7 @@ fn packets_that_are_cut_off() {
 }
 
 #[test]
-fn what_is_no_ip_packet_is_refused() {
+fn non_ip_packets_are_rejected() {
     for first in [0x00, 0x44, 0x40, 0x55, 0xff] {
         let mut packet = v4(UDP, 0, 0, &PORTS);
         packet[0] = first;

@@ -55,7 +55,7 @@ fn a_packet_is_read() {
 }
 
 #[test]
-fn what_the_kernel_leaves_out_is_not_there() {
+fn omitted_attributes_are_absent() {
     let bytes = [vec![2, 0, 0, 1], attribute(NFULA_PAYLOAD, &PACKET)].concat();
     let expected = LoggedPacket {
         group: 1,

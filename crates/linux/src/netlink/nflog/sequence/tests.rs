@@ -50,7 +50,7 @@ proptest! {
 }
 
 #[test]
-fn numbers_that_make_no_sense_are_no_losses() {
+fn implausible_sequence_numbers_count_as_no_loss() {
     let mut sequence = Sequence::new(&GROUPS);
     sequence.note(1, 7);
     assert_eq!(sequence.lost(0), 7);

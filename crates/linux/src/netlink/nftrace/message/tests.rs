@@ -30,7 +30,7 @@ fn chain(table: &str, name: &str) -> Chain {
 }
 
 #[test]
-fn what_the_kernel_tells_is_read() {
+fn trace_messages_of_the_kernel_are_parsed() {
     let jump = TraceMessage::parse(&bytes(JUMP)).unwrap();
     assert_eq!(jump.event, Event::Rule { handle: 3, verdict: Verdict::Goto("cali-x".into()) });
     assert_eq!((jump.id, jump.in_interface, jump.out_interface), (0x7fd5_7d81, Some(1), None));
@@ -71,7 +71,7 @@ fn refusals_with_a_reason_are_refusals() {
 }
 
 #[test]
-fn a_message_without_what_it_needs_is_malformed() {
+fn a_message_without_a_required_attribute_is_malformed() {
     let whole = bytes(DROP);
     for end in 0..whole.len() {
         let _ = TraceMessage::parse(&whole[..end]);

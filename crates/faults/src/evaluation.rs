@@ -24,7 +24,7 @@ pub(super) struct Probe {
 
 /// Contradiction between an outcome and policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Wrong {
+pub(super) enum Violation {
     /// It arrived although policy denies it.
     Allowed,
     /// It did not arrive although policy allows it.
@@ -33,8 +33,8 @@ pub(super) enum Wrong {
 
 /// Period in which one sort of wrong outcomes is the announced effect of a fault.
 #[derive(Debug, Clone, Copy)]
-struct Excuse {
-    wrong: Wrong,
+struct AnnouncedEffect {
+    violation: Violation,
     from: Duration,
     until: Duration,
 }
@@ -44,7 +44,7 @@ struct Excuse {
 pub(super) struct Timeline {
     /// In order of time. Before the first, both outcomes are correct.
     changes: Vec<(Duration, Expect)>,
-    excuses: Vec<Excuse>,
+    effects: Vec<AnnouncedEffect>,
 }
 
 impl Timeline {
@@ -54,8 +54,8 @@ impl Timeline {
     }
 
     /// Announces this sort of wrong outcomes, from `from` to `until`, as the effect of a fault.
-    pub(super) fn excuse(&mut self, wrong: Wrong, from: Duration, until: Duration) {
-        self.excuses.push(Excuse { wrong, from, until });
+    pub(super) fn announce_effect(&mut self, violation: Violation, from: Duration, until: Duration) {
+        self.effects.push(AnnouncedEffect { violation, from, until });
     }
 
     /// Returns the present expected verdict.
@@ -73,19 +73,21 @@ impl Timeline {
 
     /// Reports whether an announced effect covers a moment at which the packet was under way: a
     /// fault may affect a packet sent just before it.
-    fn excused(&self, wrong: Wrong, probe: &Probe) -> bool {
+    fn announced(&self, violation: Violation, probe: &Probe) -> bool {
         let decided = decided_by(probe);
-        self.excuses.iter().any(|excuse| excuse.wrong == wrong && probe.sent <= excuse.until && excuse.from <= decided)
+        self.effects
+            .iter()
+            .any(|effect| effect.violation == violation && probe.sent <= effect.until && effect.from <= decided)
     }
 
     /// Evaluates a packet; `None` if policy changed while it was under way.
-    fn judge(&self, probe: &Probe) -> Option<Judged> {
+    fn evaluate(&self, probe: &Probe) -> Option<ProbeOutcome> {
         let until = decided_by(probe);
         let arrived = probe.arrived.is_some();
         if self.holds(Expect::Allowed, probe.sent, until) {
-            Some(if arrived { Judged::Right } else { Judged::Wrong(Wrong::Denied) })
+            Some(if arrived { ProbeOutcome::Correct } else { ProbeOutcome::Violation(Violation::Denied) })
         } else if self.holds(Expect::Denied, probe.sent, until) {
-            Some(if arrived { Judged::Wrong(Wrong::Allowed) } else { Judged::Right })
+            Some(if arrived { ProbeOutcome::Violation(Violation::Allowed) } else { ProbeOutcome::Correct })
         } else {
             None
         }
@@ -101,17 +103,17 @@ fn decided_by(probe: &Probe) -> Duration {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Judged {
-    Right,
-    Wrong(Wrong),
+enum ProbeOutcome {
+    Correct,
+    Violation(Violation),
 }
 
 /// Consecutive wrong outcomes of a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Interval {
-    pub(super) wrong: Wrong,
+    pub(super) violation: Violation,
     /// Whether it is the announced effect of a fault.
-    pub(super) excused: bool,
+    pub(super) announced: bool,
     /// Number of outcomes.
     pub(super) probes: usize,
     /// Time at which the first of them was sent.
@@ -129,8 +131,8 @@ pub(super) fn intervals(probes: &[Probe], timeline: &Timeline) -> Vec<Interval> 
     let mut open = false;
     let mut previous = probes.first().map_or(Duration::ZERO, |probe| probe.sent);
     for probe in probes {
-        let judged = timeline.judge(probe);
-        let Some(Judged::Wrong(wrong)) = judged else {
+        let outcome = timeline.evaluate(probe);
+        let Some(ProbeOutcome::Violation(violation)) = outcome else {
             if open && let Some(interval) = found.last_mut() {
                 interval.between.1 = probe.sent;
             }
@@ -138,16 +140,16 @@ pub(super) fn intervals(probes: &[Probe], timeline: &Timeline) -> Vec<Interval> 
             previous = probe.sent;
             continue;
         };
-        let excused = timeline.excused(wrong, probe);
+        let announced = timeline.announced(violation, probe);
         match found.last_mut() {
-            Some(interval) if open && interval.wrong == wrong && interval.excused == excused => {
+            Some(interval) if open && interval.violation == violation && interval.announced == announced => {
                 interval.probes += 1;
                 interval.last = probe.sent;
                 interval.between.1 = probe.sent;
             }
             _ => found.push(Interval {
-                wrong,
-                excused,
+                violation,
+                announced,
                 probes: 1,
                 first: probe.sent,
                 last: probe.sent,
@@ -165,15 +167,15 @@ pub(super) fn intervals(probes: &[Probe], timeline: &Timeline) -> Vec<Interval> 
 pub(super) fn settled(probes: &[Probe], expect: Expect, count: usize, since: Duration, now: Duration) -> bool {
     let certain = |probe: &&Probe| probe.sent + TRAVEL < now;
     let mut newest = probes.iter().rev().filter(certain).take_while(|probe| probe.sent >= since).take(count);
-    let mut seen = 0;
+    let mut matching = 0;
     newest.all(|probe| {
-        seen += 1;
+        matching += 1;
         match expect {
             Expect::Allowed => probe.arrived.is_some(),
             Expect::Denied => probe.arrived.is_none(),
             Expect::Either => true,
         }
-    }) && seen == count
+    }) && matching == count
 }
 
 /// Returns the duration of the union of these intervals.

@@ -4,15 +4,15 @@ use std::io;
 
 /// An error of the system, with the object that it is about.
 #[derive(Debug, thiserror::Error)]
-#[error("{place}")]
-struct Placed {
-    place: String,
+#[error("{context}")]
+struct WithContext {
+    context: String,
     #[source]
     error: io::Error,
 }
 
 /// Adds an object to an error, which keeps its kind.
-pub(crate) fn placed(place: impl Into<String>) -> impl FnOnce(io::Error) -> io::Error {
-    let place = place.into();
-    |error| io::Error::new(error.kind(), Placed { place, error })
+pub(crate) fn with_context(context: impl Into<String>) -> impl FnOnce(io::Error) -> io::Error {
+    let context = context.into();
+    |error| io::Error::new(error.kind(), WithContext { context, error })
 }

@@ -24,13 +24,13 @@ fn an_opening_of_5_ms_is_found_wherever_it_begins() {
         let found = intervals(&probes, &always(Expect::Denied));
         assert_eq!(found.len(), 1, "an opening from {begin} ms on: {found:?}");
         let [opening] = found[..] else { unreachable!() };
-        assert!(opening.wrong == Wrong::Allowed && !opening.excused);
+        assert!(opening.violation == Violation::Allowed && !opening.announced);
         assert!(opening.last - opening.first <= ms(5) && opening.between.1 - opening.between.0 >= ms(5));
     }
 }
 
 #[test]
-fn right_outcomes_are_not_wrong() {
+fn correct_outcomes_are_no_violations() {
     assert_eq!(intervals(&traffic(1000, |_| false), &always(Expect::Denied)), []);
     assert_eq!(intervals(&traffic(1000, |_| true), &always(Expect::Allowed)), []);
     assert_eq!(intervals(&traffic(1000, |at| at % 3 == 0), &always(Expect::Either)), []);
@@ -43,8 +43,8 @@ fn a_cut_is_found_and_measured() {
     assert_eq!(
         found,
         [Interval {
-            wrong: Wrong::Denied,
-            excused: false,
+            violation: Violation::Denied,
+            announced: false,
             probes: 25,
             first: ms(300),
             last: ms(396),
@@ -54,19 +54,19 @@ fn a_cut_is_found_and_measured() {
 }
 
 #[test]
-fn between_an_edit_and_its_confirmation_either_is_right() {
+fn between_an_edit_and_its_confirmation_both_outcomes_are_correct() {
     let mut timeline = always(Expect::Allowed);
     timeline.change(ms(400), Expect::Either);
     timeline.change(ms(600), Expect::Denied);
     assert_eq!(intervals(&traffic(1000, |at| at < 500), &timeline), []);
     let early = intervals(&traffic(1000, |at| at < 300), &timeline);
-    assert_eq!((early.len(), early[0].wrong, early[0].first), (1, Wrong::Denied, ms(300)));
+    assert_eq!((early.len(), early[0].violation, early[0].first), (1, Violation::Denied, ms(300)));
     let late = intervals(&traffic(1000, |at| at < 700), &timeline);
-    assert_eq!((late.len(), late[0].wrong, late[0].first), (1, Wrong::Allowed, ms(600)));
+    assert_eq!((late.len(), late[0].violation, late[0].first), (1, Violation::Allowed, ms(600)));
 }
 
 #[test]
-fn a_packet_that_was_on_its_way_during_a_change_says_nothing() {
+fn a_packet_under_way_during_a_change_is_ignored() {
     let mut timeline = always(Expect::Denied);
     timeline.change(ms(100), Expect::Either);
     timeline.change(ms(200), Expect::Denied);
@@ -83,36 +83,37 @@ fn a_packet_that_was_on_its_way_during_a_change_says_nothing() {
 #[test]
 fn announced_effects_are_counted_apart_and_only_in_their_time() {
     let mut timeline = always(Expect::Denied);
-    timeline.excuse(Wrong::Allowed, ms(100), ms(200));
+    timeline.announce_effect(Violation::Allowed, ms(100), ms(200));
     let found = intervals(&traffic(400, |at| (120..220).contains(&at)), &timeline);
-    let told: Vec<_> = found.iter().map(|interval| (interval.excused, interval.first, interval.last)).collect();
-    assert_eq!(told, [(true, ms(120), ms(200)), (false, ms(204), ms(216))]);
+    let intervals_found: Vec<_> =
+        found.iter().map(|interval| (interval.announced, interval.first, interval.last)).collect();
+    assert_eq!(intervals_found, [(true, ms(120), ms(200)), (false, ms(204), ms(216))]);
     let mut timeline = always(Expect::Denied);
-    timeline.excuse(Wrong::Denied, ms(0), ms(400));
-    assert!(intervals(&traffic(400, |_| true), &timeline).iter().all(|interval| !interval.excused));
+    timeline.announce_effect(Violation::Denied, ms(0), ms(400));
+    assert!(intervals(&traffic(400, |_| true), &timeline).iter().all(|interval| !interval.announced));
 }
 
 #[test]
-fn a_packet_that_was_on_its_way_when_an_effect_begins_may_show_it() {
+fn a_packet_under_way_when_an_effect_begins_is_covered_by_it() {
     let mut timeline = always(Expect::Denied);
-    timeline.excuse(Wrong::Allowed, ms(100), ms(200));
-    let excused = |probe| intervals(&[probe], &timeline).iter().map(|found| found.excused).collect::<Vec<_>>();
+    timeline.announce_effect(Violation::Allowed, ms(100), ms(200));
+    let announced = |probe| intervals(&[probe], &timeline).iter().map(|found| found.announced).collect::<Vec<_>>();
     let arrived = |sent, arrived| Probe { sent: ms(sent), arrived: Some(ms(arrived)) };
-    assert_eq!(excused(arrived(99, 101)), [true]);
-    assert_eq!(excused(arrived(98, 99)), [false], "it had come through before");
-    assert_eq!(excused(arrived(201, 202)), [false], "it was sent when all was over");
+    assert_eq!(announced(arrived(99, 101)), [true]);
+    assert_eq!(announced(arrived(98, 99)), [false], "it had come through before");
+    assert_eq!(announced(arrived(201, 202)), [false], "it was sent when all was over");
 }
 
 #[test]
-fn one_interval_ends_where_an_outcome_is_right() {
+fn an_interval_ends_at_a_correct_outcome() {
     let found =
         intervals(&traffic(400, |at| (100..120).contains(&at) || (124..140).contains(&at)), &always(Expect::Denied));
-    let told: Vec<_> = found.iter().map(|interval| (interval.probes, interval.between)).collect();
-    assert_eq!(told, [(5, (ms(96), ms(120))), (4, (ms(120), ms(140)))]);
+    let intervals_found: Vec<_> = found.iter().map(|interval| (interval.probes, interval.between)).collect();
+    assert_eq!(intervals_found, [(5, (ms(96), ms(120))), (4, (ms(120), ms(140)))]);
 }
 
 #[test]
-fn a_channel_is_settled_when_its_newest_certain_outcomes_say_so() {
+fn a_channel_is_settled_when_its_newest_certain_outcomes_match() {
     let probes = traffic(400, |at| at < 200);
     let settled_at = |expect, since, now| settled(&probes, expect, 10, ms(since), ms(now));
     assert!(settled_at(Expect::Allowed, 0, 200) && !settled_at(Expect::Denied, 0, 200));
