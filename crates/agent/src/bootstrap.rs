@@ -8,7 +8,7 @@ use tortie_config::Sources;
 use tortie_dataplane::Links;
 use tortie_linux::kernel::LinuxKernel;
 
-use crate::wireguard_bootstrap::{Bootstrap, Published, Surroundings};
+use crate::wireguard_bootstrap::{Bootstrap, Environment, PublishedKeys};
 use tortie_cli::Failure;
 use tortie_cli::datastore::DatastoreArgs;
 use tortie_cli::datastore::Prepare;
@@ -36,31 +36,31 @@ pub(super) fn prepare(agent: Handle) -> Prepare {
     not(any(feature = "etcd", feature = "kubernetes")),
     expect(unused_variables, clippy::unnecessary_wraps, reason = "this build can query no datastore directly")
 )]
-fn published(datastore: &DatastoreArgs, local: &Sources) -> Result<Option<Box<dyn Published>>, Failure> {
+fn published(datastore: &DatastoreArgs, local: &Sources) -> Result<Option<Box<dyn PublishedKeys>>, Failure> {
     #[cfg(feature = "etcd")]
     if let Some(config) = datastore.status(local)? {
         use tortie_datastore::store::etcd::{EtcdConfig, EtcdPace, EtcdStore};
         let pace = EtcdPace { connect: REQUEST, request: REQUEST, ..config.pace };
         let store = EtcdStore::new(EtcdConfig { pace, ..config }).map_err(Failure::io("the client of etcd"))?;
-        return Ok(Some(Box::new(crate::wireguard_bootstrap::InStatus(Arc::new(store)))));
+        return Ok(Some(Box::new(crate::wireguard_bootstrap::KeysInStatus(Arc::new(store)))));
     }
     #[cfg(feature = "kubernetes")]
     if let Some(config) = datastore.nodes(local)? {
         use tortie_datastore::kubernetes::Client;
         let client = Client::new(config).map_err(Failure::io("the client of the API server"))?;
-        return Ok(Some(Box::new(crate::wireguard_bootstrap::InAnnotations::new(client))));
+        return Ok(Some(Box::new(crate::wireguard_bootstrap::KeysInAnnotations::new(client))));
     }
     Ok(None)
 }
 
 struct ThisNode(Handle);
 
-impl Surroundings for ThisNode {
+impl Environment for ThisNode {
     fn with_kernel(&self, timeout: Duration, task: &mut dyn FnMut(&mut dyn Links)) {
         task(&mut LinuxKernel::new(timeout));
     }
 
-    fn let_go(&self) -> bool {
+    fn release(&self) -> bool {
         self.0.release_kernel(LET_GO)
     }
 

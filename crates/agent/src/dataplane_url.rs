@@ -17,16 +17,16 @@ pub(super) enum DataplaneUrl {
 /// A text that names no dataplane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected internal or exec:PATH, the path of a driver program")]
-pub(super) struct NotADataplane;
+pub(super) struct InvalidDataplaneUrl;
 
 impl FromStr for DataplaneUrl {
-    type Err = NotADataplane;
+    type Err = InvalidDataplaneUrl;
 
-    fn from_str(text: &str) -> Result<Self, NotADataplane> {
+    fn from_str(text: &str) -> Result<Self, InvalidDataplaneUrl> {
         match text.split_once(':') {
             None if text == "internal" => Ok(Self::Internal),
             Some(("exec", path)) if !path.is_empty() => Ok(Self::Exec(path.into())),
-            _ => Err(NotADataplane),
+            _ => Err(InvalidDataplaneUrl),
         }
     }
 }

@@ -3,7 +3,11 @@
 //! Doc comments are as wide as the source. Their lines are joined and wrapped here; clap needs
 //! another crate for that.
 
+mod groups;
+
 use clap::Command;
+
+pub(crate) use groups::missing_feature;
 
 /// Width of help if the terminal's width is unknown, and its maximum, in columns.
 pub(super) const COLUMNS: usize = 100;
@@ -18,12 +22,18 @@ pub(super) fn columns() -> usize {
     let of = |size: rustix::io::Result<rustix::termios::Winsize>| size.ok().map(|size| usize::from(size.ws_col));
     let terminal = of(rustix::termios::tcgetwinsize(std::io::stdout()))
         .or_else(|| of(rustix::termios::tcgetwinsize(std::io::stderr())));
-    let told = || std::env::var("COLUMNS").ok()?.parse().ok();
-    terminal.filter(|columns| *columns > 0).or_else(told).unwrap_or(COLUMNS).min(COLUMNS)
+    let variable = || std::env::var("COLUMNS").ok()?.parse().ok();
+    terminal.filter(|columns| *columns > 0).or_else(variable).unwrap_or(COLUMNS).min(COLUMNS)
 }
 
-/// Wraps the texts of a command, its options and subcommands to this number of columns.
+/// Wraps the texts of the program's command line to this number of columns, and groups its
+/// commands.
 pub(super) fn laid_out(command: Command, columns: usize) -> Command {
+    groups::grouped(wrapped_texts(command, columns))
+}
+
+/// Wraps the texts of a command, its options and subcommands.
+fn wrapped_texts(command: Command, columns: usize) -> Command {
     let text = |text: Option<&clap::builder::StyledStr>, left: usize| {
         text.map(|text| wrapped(&text.to_string(), columns.saturating_sub(left).max(LEAST)))
     };
@@ -40,7 +50,7 @@ pub(super) fn laid_out(command: Command, columns: usize) -> Command {
         let arg = help.into_iter().fold(arg, clap::Arg::help);
         long_help.into_iter().fold(arg, clap::Arg::long_help)
     });
-    command.mut_subcommands(|inner| laid_out(inner, columns))
+    command.mut_subcommands(|inner| wrapped_texts(inner, columns))
 }
 
 /// Wraps the paragraphs of a text anew. Examples and indented lines stay unchanged.
@@ -77,7 +87,7 @@ mod tests {
     use crate::Cli;
 
     #[test]
-    fn paragraphs_are_broken_anew_and_examples_are_not() {
+    fn paragraphs_are_wrapped_again_and_examples_are_not() {
         let text = "One two three\nfour five.\n\nSix seven eight nine\n\nExamples: tortie one two three four\n          tortie x";
         let narrow = "One two\nthree four\nfive.\n\nSix seven\neight nine\n\nExamples: tortie one two three four\n          tortie x";
         assert_eq!(wrapped(text, 10), narrow);

@@ -30,6 +30,7 @@ mod wireguard_bootstrap;
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use tortie_telemetry::logging;
 
@@ -72,7 +73,13 @@ enum Command {
 
 /// Parses the command line. Ends the program on wrong usage, or after printing help.
 fn parse() -> Cli {
-    let matches = help::laid_out(Cli::command(), help::columns()).get_matches();
+    let mut command = help::laid_out(Cli::command(), help::columns());
+    let matches = command.try_get_matches_from_mut(std::env::args_os()).unwrap_or_else(|error| {
+        match help::missing_feature(&error) {
+            Some(text) => command.error(ErrorKind::InvalidSubcommand, text).exit(),
+            None => error.exit(),
+        }
+    });
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 

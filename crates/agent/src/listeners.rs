@@ -21,14 +21,14 @@ pub(super) struct Listeners {
 }
 
 struct Listener {
-    wanted: Wanted,
+    desired: DesiredListener,
     #[cfg_attr(not(test), expect(dead_code, reason = "held for its end"))]
     server: Server,
 }
 
 /// Configuration of a listener.
 #[derive(PartialEq, Eq)]
-struct Wanted {
+struct DesiredListener {
     host: String,
     port: u16,
     tls: Option<Tls>,
@@ -47,7 +47,7 @@ impl Listeners {
     /// Listens on the configured addresses only. A failure of one listener does not affect the
     /// other.
     pub(super) fn follow(&mut self, config: &Config) -> Result<(), Failure> {
-        let wanted = config.health_enabled.then(|| Wanted {
+        let desired = config.health_enabled.then(|| DesiredListener {
             host: config.health_host.clone(),
             port: config.health_port,
             tls: None,
@@ -55,7 +55,7 @@ impl Listeners {
             wireguard: Vec::new(),
         });
         let health = self.health.clone();
-        let for_health = place(&mut self.health_at, "health", wanted, move |path| health.answer(path));
+        let for_health = place(&mut self.health_at, "health", desired, move |path| health.answer(path));
 
         let host = match config.prometheus_metrics_host.as_str() {
             "" => "0.0.0.0",
@@ -63,7 +63,7 @@ impl Listeners {
         };
         let process = config.prometheus_process_metrics_enabled;
         let wireguard = wireguard_devices(config);
-        let wanted = config.prometheus_metrics_enabled.then(|| Wanted {
+        let desired = config.prometheus_metrics_enabled.then(|| DesiredListener {
             host: host.to_owned(),
             port: config.prometheus_metrics_port,
             tls: metrics_tls(config),
@@ -72,7 +72,7 @@ impl Listeners {
         });
         let metrics = self.metrics.clone();
         let timeout = config.netlink_timeout;
-        let for_metrics = place(&mut self.metrics_at, "metrics", wanted, move |path| {
+        let for_metrics = place(&mut self.metrics_at, "metrics", desired, move |path| {
             {
                 let mut metrics = metrics.lock();
                 metrics.process.log_errors = logging::errors();
@@ -102,8 +102,8 @@ fn wireguard_devices(config: &Config) -> Vec<InterfaceName> {
         (config.wireguard_enabled, &config.wireguard_interface_name),
         (config.wireguard_enabled_v6, &config.wireguard_interface_name_v6),
     ];
-    let wanted = devices.into_iter().filter(|(enabled, _)| *enabled && config.prometheus_wireguard_metrics_enabled);
-    wanted.map(|(_, name)| *name).collect()
+    let desired = devices.into_iter().filter(|(enabled, _)| *enabled && config.prometheus_wireguard_metrics_enabled);
+    desired.map(|(_, name)| *name).collect()
 }
 
 /// Returns the TLS settings of metrics; as in Felix, either file enables TLS.
@@ -126,20 +126,20 @@ fn metrics_tls(config: &Config) -> Option<Tls> {
 fn place(
     listener: &mut Option<Listener>,
     name: &str,
-    wanted: Option<Wanted>,
+    desired: Option<DesiredListener>,
     answer: impl Fn(&str) -> Response + Send + 'static,
 ) -> Result<(), Failure> {
-    if listener.as_ref().map(|listener| &listener.wanted) == wanted.as_ref() {
+    if listener.as_ref().map(|listener| &listener.desired) == desired.as_ref() {
         return Ok(());
     }
     // The old listener may have the address of the new one.
     *listener = None;
-    if let Some(wanted) = wanted {
-        let address = (wanted.host.as_str(), wanted.port);
-        let options = http::Options { tls: wanted.tls.clone(), ..http::Options::default() };
+    if let Some(desired) = desired {
+        let address = (desired.host.as_str(), desired.port);
+        let options = http::Options { tls: desired.tls.clone(), ..http::Options::default() };
         let server = http::serve_with(options, address, name, answer)
             .map_err(Failure::io(format!("{name} on {}:{}", address.0, address.1)))?;
-        *listener = Some(Listener { wanted, server });
+        *listener = Some(Listener { desired, server });
     }
     Ok(())
 }

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_command_is_there_with_its_options() {
+    fn each_command_is_listed_with_its_options() {
         let text = commands();
         let whole = whole();
         assert!(all_commands(&whole).len() > 25);
@@ -110,7 +110,7 @@ mod tests {
 
     /// The reference lists each metric that the source names.
     #[test]
-    fn each_metric_that_the_source_names_is_there() {
+    fn each_metric_in_the_source_is_listed() {
         let text = metrics();
         let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut files = vec![

@@ -12,7 +12,7 @@ use super::machine::MachineArgs;
 use crate::service_manager::ServiceManager;
 use tortie_cli::Failure;
 use tortie_cli::capability;
-use tortie_cli::datastore::{DatastoreArgs, Wanted};
+use tortie_cli::datastore::{DatastoreArgs, SourceSpec};
 use tortie_cli::directory::DirectoryArgs;
 use tortie_cli::program::{local_sources, read_again};
 use tortie_cli::signals::{self, Handlers, STOP_PATIENCE};
@@ -97,7 +97,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         patience: Some(STOP_PATIENCE),
     };
     signals::follow_for(handle.stop(), handlers)?;
-    let wanted = Wanted {
+    let spec = SourceSpec {
         options: settings::manifests(agent.config()),
         blocks: settings::needs_blocks(agent.config()),
         node: Some(agent.node().clone()),
@@ -105,7 +105,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         prepare: prepare(handle),
         versions: false,
     };
-    let source = args.datastore.source(agent.parameters(), wanted)?;
+    let source = args.datastore.source(agent.parameters(), spec)?;
     #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     tortie_cli::program::watch_in_background(args.directory.state_dir())?;
     #[cfg(feature = "etcd")]
@@ -162,7 +162,7 @@ impl Embedder for Program {
     fn restarting(&mut self, config: &Config) {
         if let Err(failure) = self.listeners.follow(config) {
             // An error of a listener must not end enforcement.
-            tracing::error!("{failure}");
+            tracing::error!(error = %failure, "the listeners of health and metrics cannot be changed");
         }
     }
 

@@ -22,8 +22,8 @@ pub(crate) struct ServiceManager(Option<Listener>);
 struct Listener {
     socket: UnixDatagram,
     address: SocketAddr,
-    knows_ready: bool,
-    is_deaf: bool,
+    ready_sent: bool,
+    failure_logged: bool,
 }
 
 impl ServiceManager {
@@ -33,7 +33,7 @@ impl ServiceManager {
     pub(crate) fn from_environment() -> Self {
         let Some(name) = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) else { return Self::default() };
         Self::at(&name).unwrap_or_else(|error| {
-            tracing::warn!(socket = %name.display(), %error, "the service manager of {VARIABLE} cannot be used and is not notified");
+            tracing::warn!(socket = %name.display(), %error, "the service manager of NOTIFY_SOCKET cannot be used and is not notified");
             Self::default()
         })
     }
@@ -52,37 +52,37 @@ impl ServiceManager {
         let socket = UnixDatagram::unbound()?;
         // Enforcement must not wait for the service manager.
         socket.set_nonblocking(true)?;
-        Ok(Self(Some(Listener { socket, address, knows_ready: false, is_deaf: false })))
+        Ok(Self(Some(Listener { socket, address, ready_sent: false, failure_logged: false })))
     }
 
     /// Reports that policy is not in force yet, which explains a long start to the operator.
     pub(crate) fn starting(&mut self) {
         if let Some(listener) = &mut self.0 {
-            listener.tell("STATUS=waiting for the datastore; earlier policy stays in force\n");
+            listener.notify("STATUS=waiting for the datastore; earlier policy stays in force\n");
         }
     }
 
     /// Reports that policy is in force: once, and again only if the report failed.
     pub(crate) fn ready(&mut self) {
-        let Some(listener) = self.0.as_mut().filter(|listener| !listener.knows_ready) else { return };
-        listener.knows_ready = listener.tell("READY=1\nSTATUS=policy is in force\n");
+        let Some(listener) = self.0.as_mut().filter(|listener| !listener.ready_sent) else { return };
+        listener.ready_sent = listener.notify("READY=1\nSTATUS=policy is in force\n");
     }
 
     /// Reports that the program ends; policy stays in force.
     pub(crate) fn stopping(&mut self) {
         if let Some(listener) = &mut self.0 {
-            listener.tell("STOPPING=1\nSTATUS=stopping; policy stays in force\n");
+            listener.notify("STOPPING=1\nSTATUS=stopping; policy stays in force\n");
         }
     }
 }
 
 impl Listener {
-    fn tell(&mut self, message: &str) -> bool {
+    fn notify(&mut self, message: &str) -> bool {
         match self.socket.send_to_addr(message.as_bytes(), &self.address) {
             Ok(_) => true,
             Err(error) => {
-                if !std::mem::replace(&mut self.is_deaf, true) {
-                    tracing::warn!(%error, "the service manager of {VARIABLE} cannot be notified");
+                if !std::mem::replace(&mut self.failure_logged, true) {
+                    tracing::warn!(%error, "the service manager of NOTIFY_SOCKET cannot be notified");
                 }
                 false
             }
@@ -94,14 +94,14 @@ impl Listener {
 mod tests {
     use super::*;
 
-    fn heard(socket: &UnixDatagram) -> Option<String> {
+    fn receive(socket: &UnixDatagram) -> Option<String> {
         let mut bytes = [0; 256];
         let read = socket.recv(&mut bytes).ok()?;
         Some(String::from_utf8_lossy(&bytes[..read]).into_owned())
     }
 
     #[test]
-    fn a_service_manager_hears_once_that_policy_is_in_force_and_then_that_the_program_ends() {
+    fn a_service_manager_is_notified_once_of_readiness_and_of_the_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let name = format!("tortie-test-{}", std::process::id());
@@ -113,19 +113,19 @@ mod tests {
             listener.set_nonblocking(true).unwrap();
             let mut manager = ServiceManager::at(OsStr::new(&name)).unwrap();
             manager.starting();
-            assert!(heard(&listener).unwrap().starts_with("STATUS=waiting for the datastore"));
-            assert_eq!(heard(&listener), None, "nothing is in force yet");
+            assert!(receive(&listener).unwrap().starts_with("STATUS=waiting for the datastore"));
+            assert_eq!(receive(&listener), None, "nothing is in force yet");
             manager.ready();
             manager.ready();
-            assert_eq!(heard(&listener).as_deref(), Some("READY=1\nSTATUS=policy is in force\n"));
-            assert_eq!(heard(&listener), None);
+            assert_eq!(receive(&listener).as_deref(), Some("READY=1\nSTATUS=policy is in force\n"));
+            assert_eq!(receive(&listener), None);
             manager.stopping();
-            assert!(heard(&listener).unwrap().starts_with("STOPPING=1\n"));
+            assert!(receive(&listener).unwrap().starts_with("STOPPING=1\n"));
         }
     }
 
     #[test]
-    fn one_that_listens_late_is_told_all_the_same_and_no_address_is_an_error() {
+    fn a_late_listener_is_notified_and_an_invalid_address_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let mut manager = ServiceManager::at(path.as_os_str()).unwrap();
@@ -134,7 +134,7 @@ mod tests {
         let listener = UnixDatagram::bind(&path).unwrap();
         listener.set_nonblocking(true).unwrap();
         manager.ready();
-        assert!(heard(&listener).unwrap().starts_with("READY=1\n"));
+        assert!(receive(&listener).unwrap().starts_with("READY=1\n"));
         assert!(ServiceManager::at(OsStr::new("vsock:2:1234")).is_err());
         // Without a service manager, the report goes nowhere.
         ServiceManager::default().ready();

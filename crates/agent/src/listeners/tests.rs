@@ -40,7 +40,7 @@ fn config() -> Config {
 }
 
 #[test]
-fn they_come_go_and_stay_as_the_configuration_says() {
+fn listeners_follow_the_configuration() {
     let health = Health::default();
     health.expect(Reporter::Dataplane, Duration::from_secs(60));
     let mut listeners = Listeners::new(health, SharedMetrics::default());

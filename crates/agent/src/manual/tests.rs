@@ -4,7 +4,7 @@ use std::process::Stdio;
 use super::*;
 
 /// Returns the output of a program for an input; `None` if the program is not installed.
-fn say(program: &[&str], text: &[u8]) -> Option<std::process::Output> {
+fn output_of(program: &[&str], text: &[u8]) -> Option<std::process::Output> {
     let (name, args) = program.split_first().unwrap();
     let child = std::process::Command::new(name)
         .args(args)
@@ -33,7 +33,7 @@ fn proposed(words: &str) -> Option<Vec<String>> {
         "{}\nCOMP_WORDS=({words} '')\nCOMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n_tortie tortie '' \"${{COMP_WORDS[COMP_CWORD-1]}}\"\nprintf '%s\\n' \"${{COMPREPLY[@]}}\"\n",
         script(Shell::Bash)
     );
-    let output = say(&["bash", "--norc", "-s"], ask.as_bytes())?;
+    let output = output_of(&["bash", "--norc", "-s"], ask.as_bytes())?;
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     Some(String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect())
 }
@@ -87,7 +87,7 @@ fn every_command_has_a_page_that_man_can_read() {
             }
         }
         // With all warnings enabled, groff prints each request that it does not understand.
-        if let Some(output) = say(&["groff", "-Kutf8", "-man", "-Tutf8", "-ww", "-z"], &text) {
+        if let Some(output) = output_of(&["groff", "-Kutf8", "-man", "-Tutf8", "-ww", "-z"], &text) {
             assert!(output.status.success() && output.stderr.is_empty(), "{name}: {output:?}");
         }
     }

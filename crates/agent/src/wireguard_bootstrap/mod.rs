@@ -26,10 +26,10 @@ use tortie_model::{Family, Hostname};
 
 use decision::{DeviceKeys, Facts, Reason, Step, Unreadable};
 #[cfg(feature = "kubernetes")]
-pub(crate) use published::InAnnotations;
+pub(crate) use published::KeysInAnnotations;
 #[cfg(feature = "etcd")]
-pub(crate) use published::InStatus;
-pub(crate) use published::Published;
+pub(crate) use published::KeysInStatus;
+pub(crate) use published::PublishedKeys;
 use tortie_cli::servers::{Candidate, FindServers};
 use tortie_cli::{Cause, with_causes};
 
@@ -51,13 +51,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CUT_OFF: Duration = Duration::from_secs(30);
 
 /// Access to the kernel, the engine and the clock.
-pub(crate) trait Surroundings: Send + Sync {
+pub(crate) trait Environment: Send + Sync {
     /// Runs a task on the kernel's devices; `timeout` limits the wait for each answer.
     fn with_kernel(&self, timeout: Duration, task: &mut dyn FnMut(&mut dyn Links));
 
     /// Makes the engine release its state in the kernel until it has been sent everything again.
     /// Returns whether nothing programs this node any more.
-    fn let_go(&self) -> bool;
+    fn release(&self) -> bool;
 
     fn now(&self) -> Instant;
 }
@@ -68,8 +68,8 @@ pub(crate) struct Bootstrap {
     /// Parameters that the node itself sets.
     local: Sources,
     finder: Box<dyn FindServers>,
-    published: Box<dyn Published>,
-    surroundings: Box<dyn Surroundings>,
+    published: Box<dyn PublishedKeys>,
+    environment: Box<dyn Environment>,
     stop: Stop,
     state: Mutex<State>,
 }
@@ -104,11 +104,11 @@ impl Bootstrap {
         node: Hostname,
         local: Sources,
         finder: Box<dyn FindServers>,
-        published: Box<dyn Published>,
-        surroundings: Box<dyn Surroundings>,
+        published: Box<dyn PublishedKeys>,
+        environment: Box<dyn Environment>,
         stop: Stop,
     ) -> Self {
-        Self { node, local, finder, published, surroundings, stop, state: Mutex::default() }
+        Self { node, local, finder, published, environment, stop, state: Mutex::default() }
     }
 
     fn with_state<T>(&self, task: impl FnOnce(&mut State) -> T) -> T {
@@ -117,7 +117,7 @@ impl Bootstrap {
 
     /// Returns the candidates that can be connected to, after removal of obstacles.
     fn approve(&self, candidates: Vec<Candidate>) -> Vec<String> {
-        let now = self.surroundings.now();
+        let now = self.environment.now();
         let (is_start, is_cut_off, known) = self.with_state(|state| {
             let since = *state.without_server.get_or_insert(now);
             let is_cut_off = now.duration_since(since) > CUT_OFF;
@@ -191,7 +191,7 @@ impl Bootstrap {
                     let all = facts.candidates.len();
                     if candidates.len() < all {
                         let servers = candidates.len();
-                        tracing::warn!(%family, servers, all, "servers on nodes whose WireGuard keys are not known here are not connected to");
+                        tracing::warn!(%family, servers, all, "not connecting to servers on nodes without a known WireGuard key");
                     }
                     self.with_state(|state| state.last_words.remove(&family));
                     return candidates;
@@ -206,9 +206,9 @@ impl Bootstrap {
 
     fn device(&self, family: Family, config: &Config, attempts: &Attempts<'_>) -> DeviceKeys {
         let name = device_name(family, config);
-        let keys = attempts.insist(TRIES, || {
+        let keys = attempts.retry_until_started(TRIES, || {
             let mut keys = Ok(DeviceKeys::default());
-            self.surroundings.with_kernel(config.netlink_timeout, &mut |kernel| keys = read_device(kernel, &name));
+            self.environment.with_kernel(config.netlink_timeout, &mut |kernel| keys = read_device(kernel, &name));
             keys
         });
         keys.unwrap_or_else(|error| {
@@ -225,12 +225,12 @@ impl Bootstrap {
     fn remove(&self, family: Family, reason: Reason, config: &Config, attempts: &Attempts<'_>) {
         let name = device_name(family, config);
         let removed = self.remove_device(&name, config.netlink_timeout, attempts);
-        let unpublished = attempts.insist(TRIES, || {
-            let there = !self.published.key(self.node.as_str(), family)?.is_empty();
-            if there {
+        let unpublished = attempts.retry_until_started(TRIES, || {
+            let is_published = !self.published.key(self.node.as_str(), family)?.is_empty();
+            if is_published {
                 self.published.remove_key(&self.node, family)?;
             }
-            Ok::<bool, StoreError>(there)
+            Ok::<bool, StoreError>(is_published)
         });
         let is_news = self.with_state(|state| state.last_words.insert(family, reason) != Some(reason));
         match (removed, unpublished) {
@@ -252,20 +252,20 @@ impl Bootstrap {
     /// Removes a device, if it exists and is a WireGuard device, after the engine has released it.
     /// Returns whether it existed.
     fn remove_device(&self, name: &str, timeout: Duration, attempts: &Attempts<'_>) -> Result<bool, KernelError> {
-        let found = attempts.insist(TRIES, || {
+        let found = attempts.retry_until_started(TRIES, || {
             let mut found = Ok(None);
-            self.surroundings.with_kernel(timeout, &mut |kernel| found = find_device(kernel, name));
+            self.environment.with_kernel(timeout, &mut |kernel| found = find_device(kernel, name));
             found
         });
         let Some(index) = found? else { return Ok(false) };
-        if !self.surroundings.let_go() {
+        if !self.environment.release() {
             return Err(KernelError::Failed("the device is in use".into()));
         }
         self.with_state(|state| state.has_connected = false);
-        attempts.insist(TRIES, || {
+        attempts.retry_until_started(TRIES, || {
             let mut result = Ok(());
             let delete = DeviceChange::Delete(index);
-            self.surroundings.with_kernel(timeout, &mut |kernel| result = kernel.change_device(&delete));
+            self.environment.with_kernel(timeout, &mut |kernel| result = kernel.change_device(&delete));
             match result {
                 Ok(()) => Ok(true),
                 Err(KernelError::NotFound) => Ok(false),
@@ -277,8 +277,9 @@ impl Bootstrap {
     /// Returns the parameters of this node, as far as they can be read.
     fn parameters(&self, attempts: &Attempts<'_>) -> Parameters {
         let local = self.local.resolve().map(|resolved| resolved.config).unwrap_or_default();
-        let told = attempts.insist(TRIES, || self.published.parameters(&self.node, &settings::manifests(&local)));
-        let resolved = told.map_err(Cause::from).and_then(|update| {
+        let parameters =
+            attempts.retry_until_started(TRIES, || self.published.parameters(&self.node, &settings::manifests(&local)));
+        let resolved = parameters.map_err(Cause::from).and_then(|update| {
             let mut sources = self.local.clone();
             sources.set_datastore(&update);
             Ok(sources.resolve()?)
@@ -320,7 +321,7 @@ struct Attempts<'b> {
 
 impl Attempts<'_> {
     fn key(&self, node: &str, family: Family, tries: u32) -> Result<String, Unreadable> {
-        self.insist(tries, || self.bootstrap.published.key(node, family)).map_err(|error| {
+        self.retry_until_started(tries, || self.bootstrap.published.key(node, family)).map_err(|error| {
             tracing::warn!(error = with_causes(&error), node, "the published WireGuard key of a node cannot be read");
             Unreadable
         })
@@ -328,14 +329,18 @@ impl Attempts<'_> {
 
     /// Retries an operation after errors that are not final, within the limits of attempts and
     /// time.
-    fn insist<T, E: Failure>(&self, tries: u32, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    fn retry_until_started<T, E: Failure>(
+        &self,
+        tries: u32,
+        mut attempt: impl FnMut() -> Result<T, E>,
+    ) -> Result<T, E> {
         let mut pause = FIRST_PAUSE;
         for _ in 1..tries {
             match attempt() {
                 Err(error) if !error.is_final() => {}
                 result => return result,
             }
-            let is_late = self.bootstrap.surroundings.now().duration_since(self.begin) > PATIENCE;
+            let is_late = self.bootstrap.environment.now().duration_since(self.begin) > PATIENCE;
             if is_late || self.bootstrap.stop.wait(pause.mul_f64(1.0 + chance() / 5.0)) {
                 break;
             }

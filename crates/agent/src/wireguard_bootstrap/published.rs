@@ -11,7 +11,7 @@ use tortie_resources::manifest::{Format, Options, Outcome, read};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
 
 /// The datastore behind the servers.
-pub(crate) trait Published: Send + Sync {
+pub(crate) trait PublishedKeys: Send + Sync {
     /// Returns the readable resources.
     ///
     /// # Errors
@@ -61,9 +61,9 @@ pub(crate) trait Published: Send + Sync {
             }
         }
         graph.on_status(SyncStatus::InSync);
-        let mut told = Vec::new();
-        graph.flush(&mut told);
-        let config = told.into_iter().find_map(|update| match update {
+        let mut updates = Vec::new();
+        graph.flush(&mut updates);
+        let config = updates.into_iter().find_map(|update| match update {
             DesiredUpdate::Config(config) => Some(config),
             _ => None,
         });
@@ -77,10 +77,10 @@ fn node_key(node: &str) -> Result<ResourceKey, StoreError> {
 
 /// Keys in the status of Calico's nodes.
 #[cfg(feature = "etcd")]
-pub(crate) struct InStatus(pub(crate) Arc<dyn ResourceStore>);
+pub(crate) struct KeysInStatus(pub(crate) Arc<dyn ResourceStore>);
 
 #[cfg(feature = "etcd")]
-impl Published for InStatus {
+impl PublishedKeys for KeysInStatus {
     fn resources(&self) -> Result<&dyn ResourceStore, StoreError> {
         Ok(&*self.0)
     }
@@ -92,21 +92,21 @@ impl Published for InStatus {
 
 /// Keys in annotations of Kubernetes' nodes.
 #[cfg(feature = "kubernetes")]
-pub(crate) struct InAnnotations {
+pub(crate) struct KeysInAnnotations {
     client: tortie_datastore::kubernetes::Client,
     /// Known once the form of Calico's resources on the server has been discovered.
     store: std::sync::OnceLock<tortie_datastore::kubernetes::KubernetesStore>,
 }
 
 #[cfg(feature = "kubernetes")]
-impl InAnnotations {
+impl KeysInAnnotations {
     pub(crate) fn new(client: tortie_datastore::kubernetes::Client) -> Self {
         Self { store: std::sync::OnceLock::new(), client }
     }
 }
 
 #[cfg(feature = "kubernetes")]
-impl Published for InAnnotations {
+impl PublishedKeys for KeysInAnnotations {
     fn resources(&self) -> Result<&dyn ResourceStore, StoreError> {
         if let Some(store) = self.store.get() {
             return Ok(store);

@@ -32,18 +32,18 @@ impl FindServers for Servers {
 struct Machine {
     kernel: Arc<Mutex<FakeKernel>>,
     /// Number of requests to the engine to release the kernel.
-    asked: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
     lets_go: bool,
     clock: Arc<Mutex<Instant>>,
 }
 
-impl Surroundings for Machine {
+impl Environment for Machine {
     fn with_kernel(&self, _: Duration, task: &mut dyn FnMut(&mut dyn Links)) {
         task(&mut *self.kernel.lock().unwrap());
     }
 
-    fn let_go(&self) -> bool {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+    fn release(&self) -> bool {
+        self.requests.fetch_add(1, Ordering::Relaxed);
         self.lets_go
     }
 
@@ -71,10 +71,10 @@ impl Bench {
             "spec": spec,
         });
         store.create(&key(ResourceKind::FelixConfiguration, "default"), config).unwrap();
-        let published = Box::new(InStatus(Arc::clone(&store) as Arc<dyn ResourceStore>));
+        let published = Box::new(KeysInStatus(Arc::clone(&store) as Arc<dyn ResourceStore>));
         let machine = Machine {
             kernel: Arc::new(Mutex::new(FakeKernel::new(Backend::Nft, []))),
-            asked: Arc::default(),
+            requests: Arc::default(),
             lets_go: true,
             clock: Arc::new(Mutex::new(Instant::now())),
         };
@@ -116,8 +116,8 @@ impl Bench {
         self.bootstrap.servers().unwrap()
     }
 
-    fn asked(&self) -> usize {
-        self.machine.asked.load(Ordering::Relaxed)
+    fn requests(&self) -> usize {
+        self.machine.requests.load(Ordering::Relaxed)
     }
 
     fn pass(&self, seconds: u64) {
@@ -129,7 +129,7 @@ fn bootstrap(
     machine: &Machine,
     local: &[(&str, &str)],
     servers: &[(&str, Option<&str>)],
-    published: Box<dyn Published>,
+    published: Box<dyn PublishedKeys>,
 ) -> Bootstrap {
     let mut sources = Sources::default();
     let raw = local.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -161,7 +161,7 @@ fn all() -> Vec<String> {
 }
 
 #[test]
-fn a_node_that_does_not_encrypt_removes_what_is_left_of_it() {
+fn a_node_without_encryption_removes_its_leftovers() {
     let bench = Bench::new(&[], &json!({}), &SERVERS);
     bench.device("wireguard.cali", "wireguard", &[PEER]);
     bench.device("wg-v6.cali", "bridge", &[]);
@@ -172,7 +172,7 @@ fn a_node_that_does_not_encrypt_removes_what_is_left_of_it() {
     assert!(bench.has_device("wg-v6.cali"), "what is not ours is not touched");
     let writes = bench.store.writes();
     assert_eq!(bench.servers(), all());
-    assert_eq!((bench.store.writes(), bench.asked()), (writes, 1), "what is gone is not removed again");
+    assert_eq!((bench.store.writes(), bench.requests()), (writes, 1), "what is gone is not removed again");
 }
 
 #[test]
@@ -181,14 +181,14 @@ fn parameters_are_those_of_this_node() {
     bench.device("wireguard.cali", "wireguard", &[PEER]);
     bench.node("n1", "another", "");
     assert_eq!(bench.servers(), all());
-    assert_eq!((bench.published().0.as_str(), bench.asked()), ("another", 0), "only what pods send is encrypted");
+    assert_eq!((bench.published().0.as_str(), bench.requests()), ("another", 0), "only what pods send is encrypted");
     let of_rack = json!({
         "apiVersion": "projectcalico.org/v3", "kind": "FelixConfiguration", "metadata": {"name": "rack-a"},
         "spec": {"nodeSelector": "rack == 'a'", "wireguardHostEncryptionEnabled": true},
     });
     bench.store.create(&key(ResourceKind::FelixConfiguration, "rack-a"), of_rack).unwrap();
     assert_eq!(bench.servers(), all());
-    assert_eq!((bench.published().0.as_str(), bench.asked()), ("", 1));
+    assert_eq!((bench.published().0.as_str(), bench.requests()), ("", 1));
     let of_environment = [("WireguardEnabled", "true"), ("WireguardHostEncryptionEnabled", "true")];
     let local = Bench::new(&of_environment, &json!({"wireguardEnabled": false}), &SERVERS);
     local.node("n1", "old", "");
@@ -198,11 +198,11 @@ fn parameters_are_those_of_this_node() {
 
 /// As after a reboot: other nodes encrypt with a key that no device has.
 #[test]
-fn a_key_whose_device_is_gone_is_removed_from_the_datastore() {
+fn a_key_without_a_device_is_removed_from_the_datastore() {
     let bench = Bench::encrypting();
     bench.node("n1", "old", "");
     assert_eq!(bench.servers(), all());
-    assert_eq!((bench.published().0.as_str(), bench.asked()), ("", 0));
+    assert_eq!((bench.published().0.as_str(), bench.requests()), ("", 0));
 }
 
 #[test]
@@ -213,11 +213,11 @@ fn a_device_with_another_key_than_the_published_one_is_removed_with_it() {
     assert_eq!(bench.servers(), all());
     assert_eq!(bench.published().0, "");
     assert!(!bench.has_device("wireguard.cali"));
-    assert_eq!(bench.asked(), 1);
+    assert_eq!(bench.requests(), 1);
 }
 
 #[test]
-fn servers_whose_answers_could_not_be_read_are_left_out() {
+fn servers_with_unreadable_answers_are_left_out() {
     let servers = [
         ("10.0.0.2:5473", Some("n2")),
         ("10.0.0.4:5473", Some("n4")),
@@ -251,7 +251,7 @@ fn where_no_server_is_left_encryption_is_given_up() {
 }
 
 #[test]
-fn who_is_cut_off_for_half_a_minute_gives_up_encryption() {
+fn thirty_seconds_without_a_server_end_encryption() {
     let bench = Bench::encrypting();
     let own = bench.device("wireguard.cali", "wireguard", &[PEER]);
     bench.node("n1", &own, "");
@@ -276,20 +276,20 @@ fn a_node_that_is_being_programmed_puts_itself_right() {
     bench.device("wireguard.cali", "wireguard", &[PEER]);
     bench.node("n1", "old", "");
     assert_eq!(bench.servers(), all());
-    assert_eq!((bench.published().0.as_str(), bench.asked()), ("old", 0));
+    assert_eq!((bench.published().0.as_str(), bench.requests()), ("old", 0));
 }
 
 #[test]
-fn a_device_that_somebody_programs_stays_until_he_lets_go() {
+fn a_device_that_the_dataplane_programs_stays_until_it_is_released() {
     let mut bench = Bench::encrypting();
     bench.device("wireguard.cali", "wireguard", &[PEER]);
     bench.node("n1", "old", "");
     bench.machine.lets_go = false;
-    let published = Box::new(InStatus(Arc::clone(&bench.store) as Arc<dyn ResourceStore>));
+    let published = Box::new(KeysInStatus(Arc::clone(&bench.store) as Arc<dyn ResourceStore>));
     bench.bootstrap = bootstrap(&bench.machine, &[], &SERVERS, published);
     bench.servers();
     assert!(bench.has_device("wireguard.cali"));
-    assert_eq!(bench.asked(), 1);
+    assert_eq!(bench.requests(), 1);
     assert_eq!(bench.published().0, "", "others send in clear all the same");
 }
 

@@ -21,7 +21,7 @@ fn healthy() -> Facts {
 }
 
 #[test]
-fn who_does_not_encrypt_removes_what_is_left_of_it() {
+fn without_encryption_leftovers_are_removed() {
     let facts = Facts { is_enabled: Some(false), device: None, own_key: None, ..healthy() };
     assert_eq!(facts.next(), Step::Remove(Reason::NotEnabled));
     let only_pods = Facts { encrypts_hosts: false, device: None, is_cut_off: true, ..healthy() };
@@ -31,7 +31,7 @@ fn who_does_not_encrypt_removes_what_is_left_of_it() {
 }
 
 #[test]
-fn only_what_is_needed_is_asked_for() {
+fn only_needed_facts_are_requested() {
     let mut facts = Facts { device: None, own_key: None, node_keys: BTreeMap::new(), ..healthy() };
     assert_eq!(facts.next(), Step::ReadDevice);
     facts.device = healthy().device;
@@ -68,7 +68,7 @@ fn another_key_than_the_published_one_is_removed() {
 
 /// After the first connection, the engine corrects these by itself.
 #[test]
-fn after_the_start_only_what_cuts_off_is_removed() {
+fn after_the_start_encryption_is_removed_only_if_it_disconnects() {
     let running = || Facts { is_start: false, ..healthy() };
     let all = Step::Connect(healthy().candidates);
     assert_eq!(Facts { is_enabled: Some(false), ..running() }.next(), all);
@@ -80,7 +80,7 @@ fn after_the_start_only_what_cuts_off_is_removed() {
 }
 
 #[test]
-fn servers_whose_answers_the_device_would_drop_are_left_out() {
+fn servers_with_answers_that_the_device_drops_are_left_out() {
     let candidates = vec![
         candidate("10.0.0.9:5473", None),
         candidate("10.0.0.1:5473", Some("n1")),
@@ -103,6 +103,6 @@ fn servers_whose_answers_the_device_would_drop_are_left_out() {
 }
 
 #[test]
-fn who_is_cut_off_for_long_encrypts_no_more() {
+fn a_long_disconnection_ends_encryption() {
     assert_eq!(Facts { is_cut_off: true, ..healthy() }.next(), Step::Remove(Reason::CutOff));
 }

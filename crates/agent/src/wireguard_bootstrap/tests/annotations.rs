@@ -21,7 +21,7 @@ fn keys_in_annotations_of_kubernetes_are_removed() {
             |name: &str| server.get("v1", "Node", "", "n1").unwrap()["metadata"]["annotations"][name].clone();
         let client = Client::new(KubeConfig::file(server.kubeconfig())).unwrap();
         let bench = Bench::encrypting();
-        let bootstrap = bootstrap(&bench.machine, &[], &SERVERS, Box::new(InAnnotations::new(client)));
+        let bootstrap = bootstrap(&bench.machine, &[], &SERVERS, Box::new(KeysInAnnotations::new(client)));
         server.fail(On::Object, "nodes", Fault::Internal, 1);
         assert_eq!(bootstrap.servers().unwrap(), all());
         assert_eq!((annotation(own), annotation("other")), (Value::Null, "stays".into()));
