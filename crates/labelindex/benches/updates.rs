@@ -1,8 +1,8 @@
-//! The label index benchmarks of the original (`felix/labelindex/named_port_index_bench_test.go`), and events in a large
-//! cluster.
+//! Felix's label index benchmarks (`felix/labelindex/named_port_index_bench_test.go`), and events
+//! in a large cluster.
 //!
-//! The original's updates are calls that do the work at once. Here an update only files, so each measurement is of a
-//! batch of updates with a flush after it, divided by the number of updates.
+//! In Felix, each update does its work at once. Here an update is only recorded, so a measurement
+//! covers a batch of updates and the flush after it, divided by the number of updates.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -18,7 +18,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 type Index = MemberIndex<WorkloadEndpointKey>;
 
-/// How many updates go between two flushes.
+/// Number of updates per flush.
 const BATCH: u32 = 1_000;
 
 struct Endpoint {
@@ -60,7 +60,7 @@ fn flush(index: &mut Index) {
     black_box(out);
 }
 
-/// New endpoints, one set in so many is theirs.
+/// Adds endpoints, each of which belongs to one of the sets.
 fn workload_update(c: &mut Criterion) {
     let mut group = c.benchmark_group("WorkloadUpdate");
     for selectors in [10, 100, 1_000, 10_000] {
@@ -86,7 +86,8 @@ fn workload_update(c: &mut Criterion) {
     }
 }
 
-/// Profiles for endpoints that have one each, as long as there are any.
+/// Sets the labels of profiles; each endpoint has a separate one. Later batches set profiles that
+/// no endpoint has.
 fn parent_updates(c: &mut Criterion) {
     let mut group = c.benchmark_group("ParentUpdates");
     for endpoints in [100, 1_000, 10_000, 100_000] {
@@ -123,7 +124,7 @@ fn parent_updates(c: &mut Criterion) {
     }
 }
 
-/// New sets, of which every tenth holds all endpoints and the others none.
+/// Adds sets. Every tenth contains all endpoints, the others none.
 fn selector_updates(c: &mut Criterion) {
     let mut group = c.benchmark_group("SelectorUpdates");
     group.sample_size(10);
@@ -153,7 +154,8 @@ fn selector_updates(c: &mut Criterion) {
     }
 }
 
-/// The sets of one policy whose selectors name labels that items must not have, so that no fact narrows them down; none matches.
+/// Adds and removes sets whose selectors only exclude labels or compare parts of values, so that no
+/// fact narrows them down. None matches an endpoint.
 fn broad_selectors(c: &mut Criterion) {
     const SELECTORS: u64 = 990;
     let mut group = c.benchmark_group("BroadSelectors");
@@ -181,7 +183,7 @@ fn broad_selectors(c: &mut Criterion) {
     }
 }
 
-/// A cluster of 100,000 endpoints, each in 25 live sets.
+/// Returns an index of 100,000 endpoints, each of which belongs to 25 live sets.
 fn large(interner: &mut Interner) -> Index {
     let mut index = Index::new(Overlap::Suppress);
     (0..100_000).for_each(|n| set_endpoint(&mut index, &large_endpoint(n, interner)));
@@ -202,7 +204,7 @@ fn large_endpoint(n: u32, interner: &mut Interner) -> Endpoint {
     }
 }
 
-/// What may happen in a large cluster.
+/// Typical events in a large cluster.
 fn events(c: &mut Criterion) {
     let mut interner = Interner::new();
     let mut index = large(&mut interner);
@@ -233,7 +235,8 @@ fn events(c: &mut Criterion) {
     });
 }
 
-/// A node's endpoints against policies of which each takes those of one app, for who asks what changed at each flush.
+/// Endpoints of a node and policies, each of which selects one app; with and without events per
+/// pair.
 fn matches(c: &mut Criterion) {
     let mut interner = Interner::new();
     let endpoints: Vec<Endpoint> = (0..10_000).map(|n| large_endpoint(n, &mut interner)).collect();

@@ -1,11 +1,12 @@
-//! Facts about labels: "the label is there" and "the label has this value".
+//! Facts about labels: "the label exists" and "the label has this value".
 //!
-//! A *name* stands for `has(name)`, a *term* for `name == value`. Each knows who carries it (shapes or groups, and
-//! parents) and which selectors are filed under it because they cannot match without it. A fact that nobody carries
-//! and nothing is filed under is forgotten, so that the memory follows what is in use.
+//! A *name* stands for `has(name)`, a *term* for `name == value`. Each lists its carriers (shapes
+//! or groups, and parents) and the selectors that are filed under it because they cannot match
+//! without it. The index removes a fact that has neither carriers nor selectors, so memory follows
+//! use.
 //!
-//! A name is *visible* once a selector compares its value. Terms exist for visible names, and
-//! for names that the next flush makes visible: the values of all other labels are never looked at.
+//! A name is *visible* once a selector compares its value. Terms exist for visible names, and for
+//! names that the next flush makes visible. The values of all other labels are never examined.
 
 use std::sync::Arc;
 
@@ -21,13 +22,14 @@ pub(crate) struct Name {
     pub(crate) text: Arc<str>,
     /// Shapes with this name.
     pub(crate) shapes: List<ShapeId>,
-    /// Selectors that need the label to be there, and are filed here.
+    /// Selectors that need the label and are filed here.
     pub(crate) filed: List<SelId>,
-    /// Selectors that mention the name.
+    /// Number of selectors that mention the name.
     pub(crate) mentions: u32,
-    /// Settled selectors that compare the value.
+    /// Number of selectors that compare the value, as of the last flush.
     pub(crate) comparers: u32,
-    /// Whether groups are told apart by the value. Set by the first comparer, cleared some time after the last.
+    /// Whether groups are split by the value. The first comparing selector sets it; it is cleared
+    /// some time after the last one is removed.
     pub(crate) visible: bool,
 }
 
@@ -38,18 +40,19 @@ pub(crate) struct Term {
     pub(crate) value: Box<[u8]>,
     /// Groups whose items have the label themselves.
     pub(crate) groups: List<GroupId>,
-    /// Parents, of groups, that have the label.
+    /// Parents (of items in groups) that have the label.
     pub(crate) parents: List<ParentId>,
-    /// Selectors that need the label to have this value (or one of several), and are filed here.
+    /// Selectors that need this value, or one of several, and are filed here.
     pub(crate) filed: List<SelId>,
-    /// The selector that asks for this value and nothing else. It is filed here, or will be by the next flush.
+    /// The selector that consists of this comparison only. It is filed here, at the latest by the
+    /// next flush.
     pub(crate) equality: Option<SelId>,
 }
 
 /// A name or a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Fact {
-    /// The label is there.
+    /// The label exists.
     Name(NameId),
     /// The label has this value.
     Term(TermId),
@@ -83,7 +86,8 @@ impl Facts {
         self.name_table.find(hash, is).map(NameId::from_place)
     }
 
-    /// The name with this text, which must be put to use at once.
+    /// Returns the name with this text. The caller must link a new name to a shape or selector at
+    /// once.
     pub(crate) fn name(&mut self, text: &str) -> NameId {
         let hash = self.name_hash(text);
         if let Some(id) = self.find_name_hashed(hash, text) {
@@ -101,7 +105,8 @@ impl Facts {
         id
     }
 
-    /// Forgets a name that nobody uses. Answers whether it was one that groups are told apart by needlessly.
+    /// Removes a name without shapes and selectors. Returns whether a name was removed that was
+    /// still visible and therefore counted as stale.
     pub(crate) fn release_name(&mut self, id: NameId) -> bool {
         let name = &self.names[id];
         if !name.shapes.is_empty() || name.mentions > 0 {
@@ -125,7 +130,8 @@ impl Facts {
         self.term_table.find(hash, is).map(TermId::from_place)
     }
 
-    /// The term of this name and value, which must be put to use at once.
+    /// Returns the term of this name and value. The caller must link a new term to a group, parent
+    /// or selector at once.
     pub(crate) fn term(&mut self, name: NameId, value: &[u8]) -> TermId {
         let hash = self.term_hash(name, value);
         if let Some(id) = self.find_term_hashed(hash, name, value) {
@@ -143,7 +149,7 @@ impl Facts {
         id
     }
 
-    /// Forgets a term that nobody uses.
+    /// Removes a term without groups, parents and selectors.
     pub(crate) fn release_term(&mut self, id: TermId) {
         let term = &self.terms[id];
         if term.groups.is_empty() && term.parents.is_empty() && term.filed.is_empty() && term.equality.is_none() {
@@ -158,7 +164,7 @@ impl Facts {
     }
 }
 
-/// Whether a link is to this id.
+/// Returns a predicate: whether a link refers to this id.
 pub(crate) fn same<K: SlotId + PartialEq>(id: K) -> impl Fn(&(K, u32)) -> bool {
     move |&(other, _)| other == id
 }

@@ -1,8 +1,9 @@
-//! Matching a selector with all groups at once, by sets of groups.
+//! Matching a selector with all groups at once, by set operations on groups.
 //!
-//! Facts list the groups that carry them, so the groups that an expression matches are unions, intersections and
-//! differences of such lists. A selector such as `a != 'x' && !has(b)`, which is false of few groups and so cannot be
-//! looked up, costs a bit of each group instead of an evaluation.
+//! Facts list the groups that carry them, so the groups that an expression matches are unions,
+//! intersections and differences of such lists. A selector such as `a != 'x' && !has(b)` is false
+//! for few groups, so no fact narrows it down. By set operations it costs a bit per group instead
+//! of an evaluation.
 
 use std::num::NonZeroU64;
 
@@ -14,10 +15,10 @@ use crate::facts::Fact;
 use crate::matcher::Matcher;
 use crate::slab::{GroupId, NameId, SlotId, TermId};
 
-/// The sets of facts that are kept take no more than this, in words of 8 bytes.
+/// Memory limit of the cached sets, in words of 8 bytes.
 const KEPT_WORDS: usize = 2 << 20;
 
-/// A set of groups: a bit for each place of the slab.
+/// A set of groups: one bit per slot of the slab.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupSet {
     words: Vec<u64>,
@@ -58,7 +59,7 @@ impl GroupSet {
         self.combine(other, |word, other| *word &= other);
     }
 
-    /// The groups, ascending.
+    /// Returns the groups in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = GroupId> {
         self.words.iter().zip((0..).step_by(Self::BITS)).flat_map(|(&word, first)| {
             let without_lowest = |bits: &NonZeroU64| NonZeroU64::new(bits.get() & (bits.get() - 1));
@@ -68,14 +69,14 @@ impl GroupSet {
     }
 }
 
-/// Direction in which a fact changes a set.
+/// Operation on a set of groups with the carriers of a fact.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum SetOperation {
     Add,
     Subtract,
 }
 
-/// One label and its value, for conditions on values that no fact stands for.
+/// A single label, to evaluate conditions such as `contains`, for which no fact exists.
 struct OneLabel<'a> {
     name: &'a str,
     value: &'a str,
@@ -87,20 +88,22 @@ impl LabelSource for OneLabel<'_> {
     }
 }
 
-/// Matches selectors with all groups of one matcher, whose groups and labels must stay as they are meanwhile.
+/// Matches selectors with all groups of a matcher. The groups and labels must not change during its
+/// lifetime.
 pub(crate) struct GroupSets {
     all: GroupSet,
-    /// Groups of the facts that were asked for and have many, or have heirs.
+    /// Cached carriers of facts: names, and terms with many carriers or inherited ones.
     known: FxHashMap<Fact, GroupSet>,
-    /// The values of each label that is compared; made when a condition asks for parts of values.
+    /// Values of each compared label; built for the first condition on a part of a value.
     values: Option<FxHashMap<NameId, Values>>,
 }
 
-/// The values of a label, one text behind the other: reading them where they are kept takes longer than searching them.
+/// The values of a label, concatenated, because reading them at their original places takes longer
+/// than searching them.
 #[derive(Default)]
 struct Values {
     text: String,
-    /// Each value's end in the text.
+    /// Terms, each with the end of its value in `text`.
     terms: Vec<(TermId, usize)>,
 }
 
@@ -123,7 +126,7 @@ impl GroupSets {
         Self { all, known: FxHashMap::default(), values: None }
     }
 
-    /// The groups that an expression matches.
+    /// Returns the groups that an expression matches.
     pub(crate) fn matching(&mut self, matcher: &Matcher, expr: &Expr) -> GroupSet {
         match expr {
             Expr::Not(_) | Expr::NotEq(..) | Expr::NotIn(..) | Expr::All | Expr::Global => {
@@ -153,7 +156,7 @@ impl GroupSets {
                 let operand = self.matching(matcher, expr);
                 set.add(&operand);
             }
-            leaf => self.change(matcher, set, leaf, Way::Add),
+            leaf => self.change(matcher, set, leaf, SetOperation::Add),
         }
     }
 
@@ -162,8 +165,10 @@ impl GroupSets {
         match expr {
             Expr::All | Expr::Global => {}
             Expr::And(operands) => operands.iter().for_each(|operand| self.restrict(matcher, set, operand)),
-            Expr::NotEq(..) | Expr::NotIn(..) => self.change(matcher, set, expr, Way::Subtract),
-            Expr::Not(operand) if is_positive_leaf(operand) => self.change(matcher, set, operand, Way::Subtract),
+            Expr::NotEq(..) | Expr::NotIn(..) => self.change(matcher, set, expr, SetOperation::Subtract),
+            Expr::Not(operand) if is_positive_leaf(operand) => {
+                self.change(matcher, set, operand, SetOperation::Subtract);
+            }
             Expr::Not(operand) => {
                 let operand = self.matching(matcher, operand);
                 set.subtract(&operand);
@@ -175,20 +180,21 @@ impl GroupSets {
         }
     }
 
-    /// Adds or subtracts the groups with a label that is as a condition says, or as the opposite of the condition says.
-    fn change(&mut self, matcher: &Matcher, set: &mut GroupSet, leaf: &Expr, way: Way) {
+    /// Adds or subtracts the groups that carry a fact of a condition. For `!=` and `not in` these
+    /// are the groups that do *not* match.
+    fn change(&mut self, matcher: &Matcher, set: &mut GroupSet, leaf: &Expr, operation: SetOperation) {
         let Some(name) = leaf.label().and_then(|label| matcher.facts.find_name(label)) else { return };
         let term = |value: &str| matcher.facts.find_term(name, value.as_bytes()).map(Fact::Term);
         match leaf {
-            Expr::Has(_) => self.change_by(matcher, set, Fact::Name(name), way),
+            Expr::Has(_) => self.change_by(matcher, set, Fact::Name(name), operation),
             Expr::Eq(_, value) | Expr::NotEq(_, value) => {
                 if let Some(fact) = term(value) {
-                    self.change_by(matcher, set, fact, way);
+                    self.change_by(matcher, set, fact, operation);
                 }
             }
             Expr::In(_, values) | Expr::NotIn(_, values) => {
                 let facts: SmallVec<[Fact; 4]> = values.iter().filter_map(term).collect();
-                facts.into_iter().for_each(|fact| self.change_by(matcher, set, fact, way));
+                facts.into_iter().for_each(|fact| self.change_by(matcher, set, fact, operation));
             }
             _ => {
                 let key = &*matcher.facts.names[name].text;
@@ -196,20 +202,20 @@ impl GroupSets {
                 let matching = values.get(&name).into_iter().flat_map(Values::iter);
                 let matching = matching.filter(|&(_, value)| leaf.matches(&OneLabel { name: key, value }));
                 let terms: Vec<TermId> = matching.map(|(term, _)| term).collect();
-                terms.into_iter().for_each(|term| self.change_by(matcher, set, Fact::Term(term), way));
+                terms.into_iter().for_each(|term| self.change_by(matcher, set, Fact::Term(term), operation));
             }
         }
     }
 
-    fn change_by(&mut self, matcher: &Matcher, set: &mut GroupSet, fact: Fact, way: Way) {
+    fn change_by(&mut self, matcher: &Matcher, set: &mut GroupSet, fact: Fact, operation: SetOperation) {
         if let Fact::Term(term) = fact
             && let term = &matcher.facts.terms[term]
             && term.parents.is_empty()
             && term.groups.len() <= set.words.len()
         {
-            match way {
-                Way::Add => term.groups.iter().for_each(|&group| set.insert(group)),
-                Way::Subtract => term.groups.iter().for_each(|&group| set.remove(group)),
+            match operation {
+                SetOperation::Add => term.groups.iter().for_each(|&group| set.insert(group)),
+                SetOperation::Subtract => term.groups.iter().for_each(|&group| set.remove(group)),
             }
             return;
         }
@@ -221,14 +227,14 @@ impl GroupSets {
             matcher.for_each_carrier(fact, &mut |group| carriers.insert(group));
             carriers
         });
-        match way {
-            Way::Add => set.add(carriers),
-            Way::Subtract => set.subtract(carriers),
+        match operation {
+            SetOperation::Add => set.add(carriers),
+            SetOperation::Subtract => set.subtract(carriers),
         }
     }
 }
 
-/// Whether an expression is true of nothing but items with a label.
+/// Reports whether an expression is a single condition that is true only of items with the label.
 fn is_positive_leaf(expr: &Expr) -> bool {
     matches!(
         expr,
@@ -250,16 +256,17 @@ fn values_by_name(matcher: &Matcher) -> FxHashMap<NameId, Values> {
     values
 }
 
-/// Decides whether [`GroupSets`] find the groups of an expression in less time than evaluating it for so many `candidates`, when
-/// `selectors` are matched by the same sets. Units are about half a nanosecond.
+/// Reports whether [`GroupSets`] find the groups of an expression faster than an evaluation for
+/// each of so many `candidates`. `selectors` is the number of selectors that share the cached sets.
+/// The unit of the constants is about half a nanosecond.
 pub(crate) fn are_cheaper(matcher: &Matcher, expr: &Expr, candidates: usize, selectors: usize) -> bool {
-    /// Fewer candidates are evaluated in the time that this estimate takes.
+    /// Below this number of candidates, evaluating them is faster than computing this estimate.
     const MIN_CANDIDATES: usize = 8;
-    /// One condition of one candidate.
+    /// Cost of one condition for one candidate.
     const CONDITION: usize = 64;
-    /// A group in the list of a fact.
+    /// Cost of one group in the list of a fact.
     const CARRIER: usize = 4;
-    /// At most so many selectors are expected to have a fact in common.
+    /// Maximum number of selectors that are assumed to share a fact.
     const SHARED: usize = 16;
     if candidates < MIN_CANDIDATES {
         return false;

@@ -1,7 +1,7 @@
-//! Groups: items that no selector can tell apart.
+//! Groups: items that no selector can distinguish.
 //!
-//! Items of a group have the same shape, the same parents, and the same values of the visible labels. A selector is
-//! evaluated once for all of them, on any one.
+//! Items of a group have the same shape, the same parents, and the same values of the visible
+//! labels. A selector is evaluated once for all of them, on the first item.
 
 use std::hash::{Hash, Hasher};
 
@@ -11,35 +11,37 @@ use crate::id_table::{IdTable, fold};
 use crate::list::List;
 use crate::slab::{GroupId, ItemId, ListId, SelId, ShapeId, Slab, SlotId, TermId};
 
-/// A group; never empty for longer than a moment.
+/// A group. It has items, except during an update.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) shape: ShapeId,
     pub(crate) list: ListId,
-    /// The place among the shape's groups.
+    /// Position among the groups of the shape.
     pub(crate) at_shape: u32,
-    /// The place among the list's groups.
+    /// Position among the groups of the parent list.
     pub(crate) at_list: u32,
     pub(crate) hash: u32,
-    /// Number of the networks of the items.
+    /// Number of networks of the items.
     pub(crate) nets: u64,
-    /// Whether it waits for being matched against the filed selectors.
+    /// Whether the next flush must match the group with the filed selectors.
     pub(crate) waiting: bool,
-    /// The items' own visible labels in the shape's order, each with the place of the group among the term's groups.
+    /// Terms of the items' own visible labels in the order of the shape, each with the position of
+    /// the group among the term's groups.
     pub(crate) terms: List<(TermId, u32)>,
     pub(crate) items: List<ItemId>,
-    /// The selectors that matched at the last flush, sorted, each with the place of the group among its groups.
+    /// Selectors that matched at the last flush, sorted, each with the position of the group among
+    /// the selector's groups.
     pub(crate) matches: List<(SelId, u32)>,
 }
 
 impl Group {
-    /// Where a selector is, or belongs, among the matches.
+    /// Returns the position of a selector among the matches, or the position to insert it.
     pub(crate) fn find(&self, selector: SelId) -> Result<usize, usize> {
         self.matches.binary_search_by_key(&selector, |&(s, _)| s)
     }
 }
 
-/// All groups, found by what their items have in common.
+/// All groups, indexed by shape, parents and visible values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Groups {
     pub(crate) slab: Slab<GroupId, Group>,
@@ -65,12 +67,12 @@ impl Groups {
         self.table.find(hash, is).map(GroupId::from_place)
     }
 
-    /// Makes a group findable.
+    /// Adds a group to the hash table.
     pub(crate) fn enter(&mut self, id: GroupId) {
         self.table.insert(self.slab[id].hash, id.place());
     }
 
-    /// The opposite of [`Groups::enter`].
+    /// Removes a group from the hash table.
     pub(crate) fn withdraw(&mut self, id: GroupId) {
         self.table.remove(self.slab[id].hash, id.place());
     }

@@ -1,8 +1,9 @@
-//! Which labelled items match which selectors, kept up to date.
+//! Incremental index of labelled items and the selectors that match them.
 //!
-//! [`MatchIndex`] answers for items and keyed selectors, such as a node's endpoints and the policies of the cluster;
-//! [`MemberIndex`] for items and IP sets, whose members are the networks or named ports of the items that a selector
-//! picks. Items have labels of their own and inherit those of their parents, which are profiles.
+//! [`MatchIndex`] matches items with keyed selectors, such as a node's endpoints with the policies
+//! of the cluster. [`MemberIndex`] matches items with IP sets: the members of a set are the
+//! networks or named ports of the items that its selector matches. Items have labels and inherit
+//! those of their parents, which are profiles.
 //!
 //! ```
 //! use std::collections::HashMap;
@@ -23,65 +24,73 @@
 //! assert_eq!(index.matches(matches).collect::<Vec<_>>(), [&"guard"]);
 //! ```
 //!
-//! Who wants to know pair by pair what starts and stops to match asks [`MatchIndex::flush_events`] instead.
+//! [`MatchIndex::flush_events`] returns the same changes pair by pair: which items start and stop
+//! to match which selectors.
 //!
 //! # How it works
 //!
-//! A cluster has hundreds of thousands of items, but selectors can tell few kinds of them apart.
+//! A cluster has hundreds of thousands of items, but selectors distinguish only few kinds of them.
 //!
-//! - **Shapes.** Items share lists of label names (`shapes.rs`). Whether a label is there is a property of the shape.
-//! - **Visibility.** Values matter only for labels that some selector compares; those are visible (`facts.rs`). A label
-//!   becomes visible with the first comparison (`visibility.rs`), and until then its values are never looked at.
-//! - **Groups.** Items with the same shape, the same parents and the same visible values are one group (`groups.rs`). A
-//!   selector is evaluated once for a group, on any of its items.
-//! - **Facts.** `has(l)` and `l == v` are facts. Each selector is filed under the least crowded fact that it needs
-//!   (`selectors.rs`), so a new group is evaluated only with selectors that have a chance, and a new selector only
-//!   with the groups that have its rarest need (`matching.rs`).
-//! - **Sets of groups.** Facts also list the groups that carry them, so a selector that most groups may match is
-//!   matched with all of them at once, by unions and differences of these lists (`group_sets.rs`).
-//! - **Flushing.** Updates file; matching waits for [`MatchIndex::flush`] or [`MemberIndex::flush`]. Whatever came and
-//!   went in between costs nothing, and a thousand new selectors reveal their labels in one pass.
-//! - **Derived membership.** A set is a list of groups (`members/`). A new set is listed from there; for a set that was
-//!   emitted before, joins and departures are booked as member deltas, and compared at the flush.
-//! - **Counts.** Groups have the number of their networks, and selectors that of the groups that match, so that
-//!   [`MemberIndex::count_selector`] measures a set before it is listed.
-//! - **Overlap.** Only sets that hold a network, not just addresses, pay for suppressing what it covers.
+//! - **Shapes.** Items share lists of label names (`shapes.rs`). The presence of a label is a
+//!   property of the shape.
+//! - **Visibility.** Only labels that some selector compares are *visible*: their values matter
+//!   (`facts.rs`). A label becomes visible with the first comparison (`visibility.rs`); until then
+//!   its values are never examined.
+//! - **Groups.** Items with the same shape, the same parents and the same visible values form a
+//!   group (`groups.rs`). A selector is evaluated once per group, on any of its items.
+//! - **Facts.** `has(l)` and `l == v` are facts. A selector is filed under a fact that it needs,
+//!   the one with the fewest selectors (`selectors.rs`). So a new group is evaluated only with
+//!   selectors that can match, and a new selector only with the groups that have the rarest fact
+//!   that it needs (`matching.rs`).
+//! - **Sets of groups.** Facts also list the groups that carry them. A selector that can match most
+//!   groups is therefore matched with all of them at once, by unions and differences of these lists
+//!   (`group_sets.rs`).
+//! - **Flushing.** Updates are recorded only; [`MatchIndex::flush`] and [`MemberIndex::flush`] do
+//!   the matching. An object that was added and removed in between is not matched, and a thousand
+//!   new selectors make their labels visible in one pass.
+//! - **Derived membership.** A set is a list of groups (`members/`). The members of a new set are
+//!   listed from them. For a set that was emitted before, joins and departures are counted as
+//!   member deltas, which the flush turns into changes.
+//! - **Counts.** Each group has the number of its networks, and each selector the number for its
+//!   matching groups. So [`MemberIndex::count_selector`] returns the size of a set before it is
+//!   listed.
+//! - **Overlap.** Suppression of covered networks costs something only for sets that contain
+//!   networks, not just addresses.
 //!
-//! Items, groups, selectors and facts are numbers (`slab.rs`), and lists that refer to each other store positions, so
-//! that everything is removed in the time that it takes to add it. Tables keyed by what users write are hashed with a
-//! random seed; the results do not depend on it.
+//! Items, groups, selectors and facts are numbers (`slab.rs`). Lists whose entries refer to each
+//! other store positions, so a removal takes as long as the addition. Tables with keys that users
+//! choose are hashed with a random seed, on which the results do not depend.
 #![forbid(unsafe_code)]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
-#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
+#[expect(clippy::indexing_slicing, reason = "slabs: an id is removed together with its object")]
 mod facts;
-#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
+#[expect(clippy::indexing_slicing, reason = "slabs: an id is removed together with its object")]
 mod group_sets;
-#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
+#[expect(clippy::indexing_slicing, reason = "slabs: an id is removed together with its object")]
 mod groups;
-#[expect(clippy::indexing_slicing, reason = "hashes are scaled to the slots")]
 mod id_table;
 mod list;
 mod match_events;
-#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
+#[expect(clippy::indexing_slicing, reason = "slabs: an id is removed together with its object")]
 mod match_index;
 mod match_sets;
-#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
+#[expect(clippy::indexing_slicing, reason = "slabs: an id is removed together with its object")]
 mod matcher;
-#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
+#[expect(clippy::indexing_slicing, reason = "slabs: an id is removed together with its object")]
 mod matching;
-#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
+#[expect(clippy::indexing_slicing, reason = "slabs: an id is removed together with its object")]
 mod members;
-#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
+#[expect(clippy::indexing_slicing, reason = "slabs: an id is removed together with its object")]
 mod parents;
-#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
+#[expect(clippy::indexing_slicing, reason = "slabs: an id is removed together with its object")]
 mod selectors;
-#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
+#[expect(clippy::indexing_slicing, reason = "slabs: an id is removed together with its object")]
 mod shapes;
-#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
+#[expect(clippy::indexing_slicing, reason = "slabs: an id is removed together with its object")]
 mod slab;
 mod types;
-#[expect(clippy::indexing_slicing, reason = "slabs: ids go together with what they name")]
+#[expect(clippy::indexing_slicing, reason = "slabs: an id is removed together with its object")]
 mod visibility;
 
 pub use match_index::MatchIndex;

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// A list in 16 bytes. There are very many, and most have one entry at the most, for which nothing is allocated.
+/// A list in 16 bytes. Most of the very many lists have at most one entry and need no allocation.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum List<T> {
     #[default]
@@ -36,14 +36,14 @@ impl<T> DerefMut for List<T> {
 }
 
 impl<T: Copy> List<T> {
-    /// Adds an entry at the end and tells where that is.
+    /// Adds an entry at the end and returns its position.
     pub(crate) fn push(&mut self, entry: T) -> u32 {
         let at = self.len();
         self.insert(at, entry);
         position(at)
     }
 
-    /// Adds an entry before the one at `at`, or at the end.
+    /// Adds an entry before position `at`, or at the end.
     pub(crate) fn insert(&mut self, at: usize, entry: T) {
         match self {
             Self::Empty => *self = Self::One(entry),
@@ -53,7 +53,7 @@ impl<T: Copy> List<T> {
             }
             Self::Many(entries) => {
                 if entries.len() == entries.capacity() {
-                    // Long lists take little that they do not need.
+                    // Long lists keep little spare capacity.
                     entries.reserve_exact(entries.len() / if entries.len() < 64 { 2 } else { 4 } + 1);
                 }
                 entries.insert(at, entry);
@@ -61,8 +61,8 @@ impl<T: Copy> List<T> {
         }
     }
 
-    /// Removes the entry at `at`, and keeps the order of the others.
-    #[expect(clippy::expect_used, reason = "as with any index: a place without an entry is a mistake of this crate")]
+    /// Removes the entry at `at`; the others keep their order.
+    #[expect(clippy::expect_used, reason = "as with any index: a place without an entry is a bug of this crate")]
     pub(crate) fn remove(&mut self, at: usize) -> T {
         let removed = *self.get(at).expect("places of entries are known");
         match self {
@@ -75,7 +75,7 @@ impl<T: Copy> List<T> {
         removed
     }
 
-    /// Removes the entry at `at`; gives back the one that took its place.
+    /// Removes the entry at `at`; returns the entry that took its position, if any.
     pub(crate) fn swap_remove(&mut self, at: u32) -> Option<T> {
         let at = at as usize;
         match self {
@@ -90,7 +90,7 @@ impl<T: Copy> List<T> {
         self.get(at).copied()
     }
 
-    /// Keeps the entries for which `keep` holds.
+    /// Keeps the entries for which `keep` returns true.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
         match self {
             Self::One(entry) if !keep(entry) => *self = Self::Empty,
@@ -130,16 +130,18 @@ impl<'a, T> IntoIterator for &'a List<T> {
     }
 }
 
-/// Corrects the link to an object in which the place of the linking object has changed.
+/// Updates the link to an object after the linking object has moved to another position in the
+/// object's list.
 #[expect(clippy::expect_used, reason = "links are made and removed on both sides at once")]
 pub(crate) fn relink<K: Copy + PartialEq>(links: &mut [(K, u32)], to: K, at: u32) {
     links.iter_mut().find(|link| link.0 == to).expect("objects that list each other are linked both ways").1 = at;
 }
 
-/// A position in a list.
+/// Converts an index to a position in a list.
 ///
-/// Lists whose entries point at each other store where: removal is then O(1) on both sides, however long they are. The
-/// last entry takes the place of the removed one and has to be told.
+/// Lists whose entries refer to each other store positions. So a removal takes constant time on
+/// both sides. The last entry moves to the position of the removed one, and its link must be
+/// updated.
 #[expect(clippy::expect_used, reason = "2^32 objects do not fit into memory")]
 pub(crate) fn position(index: usize) -> u32 {
     u32::try_from(index).expect("there are fewer than 2^32 objects, each at the most once in a list")
@@ -150,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_holds_what_a_vector_would() {
+    fn a_list_holds_the_items_of_a_vector() {
         let mut list = List::default();
         let mut expected = Vec::new();
         for n in 0..6_u32 {

@@ -1,7 +1,8 @@
 //! Events for pairs of an item and a selector that start or stop to match, for callers that ask for them.
 //!
-//! The emitted state is kept by match set, not by pair: the match set of each item, and the keys of each match set.
-//! Sets never change, so that items that go from one set to another are compared together.
+//! The emitted state is kept by match set, not by pair: the match set of each item, and the keys of
+//! each match set. Match sets never change, so all items that change from one set to another share
+//! one comparison.
 
 use std::collections::HashMap;
 use std::hash::{Hash, RandomState};
@@ -12,25 +13,25 @@ use crate::types::{MatchEvent, MatchSetId};
 
 /// The matches that [`crate::MatchIndex::flush_events`] has emitted.
 #[derive(Clone, Debug)]
-pub(crate) struct Told<I, S> {
+pub(crate) struct ReportedMatches<I, S> {
     /// The match set of each item.
     items: HashMap<I, MatchSetId, RandomState>,
-    sets: FxHashMap<MatchSetId, ToldSet<S>>,
-    /// Items that may have another match set since.
+    sets: FxHashMap<MatchSetId, ReportedSet<S>>,
+    /// Items whose match set may have changed.
     touched: Vec<I>,
 }
 
-/// A match set that emitted items have.
+/// An emitted match set.
 #[derive(Clone, Debug)]
-struct ToldSet<S> {
+struct ReportedSet<S> {
     /// Sorted.
     keys: Vec<S>,
-    /// How many items; while they are compared, those without any are kept.
+    /// Number of items. During a comparison, sets without items are kept.
     items: usize,
 }
 
-impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> Told<I, S> {
-    /// Returns an empty state in which these items are still to be compared.
+impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> ReportedMatches<I, S> {
+    /// Returns an empty state in which these items are yet to be compared.
     pub(crate) fn nothing_of(items: impl Iterator<Item = I>) -> Self {
         Self { items: HashMap::default(), sets: FxHashMap::default(), touched: items.collect() }
     }
@@ -44,8 +45,9 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> Told<I, S> {
         self.items.is_empty() && self.sets.is_empty() && self.touched.is_empty()
     }
 
-    /// Returns the difference between the current and the emitted matches, and makes the current ones the emitted ones.
-    /// `match_set` gives the match set of an item, `keys` the keys of a match set.
+    /// Returns the difference between the current and the emitted matches, and makes the current
+    /// ones the emitted ones. `match_set` returns the match set of an item, `keys` the keys of a
+    /// match set.
     pub(crate) fn compare(
         &mut self,
         match_set: impl Fn(&I) -> Option<MatchSetId>,
@@ -91,12 +93,13 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> Told<I, S> {
             set.items -= 1;
         }
         if let Some(set) = now {
-            self.sets.entry(set).or_insert_with(|| ToldSet { keys: sorted(keys(set)), items: 0 }).items += 1;
+            self.sets.entry(set).or_insert_with(|| ReportedSet { keys: sorted(keys(set)), items: 0 }).items += 1;
         }
         before
     }
 
-    /// The keys that are in one set alone, sorted, and whether that is the second one.
+    /// Returns the keys that only one of the sets contains, sorted, each with whether that is the
+    /// second set.
     fn step(&self, before: Option<MatchSetId>, now: Option<MatchSetId>) -> Vec<(S, bool)> {
         let keys = |set: Option<MatchSetId>| set.and_then(|set| self.sets.get(&set)).map_or(&[][..], |set| &set.keys);
         let (before, now) = (keys(before), keys(now));

@@ -1,4 +1,4 @@
-//! Which items match which keyed selectors.
+//! Index of items and the keyed selectors that match them.
 
 use std::borrow::Cow;
 use std::hash::Hash;
@@ -8,34 +8,34 @@ use tortie_model::{Labels, ProfileName};
 use tortie_selector::Selector;
 
 use crate::list::position;
-use crate::match_events::Told;
+use crate::match_events::ReportedMatches;
 use crate::match_sets::{Fingerprint, MatchSets};
 use crate::matcher::Matcher;
 use crate::slab::{GroupId, ItemId, KeyId, KeyTable, SelId, SideTable};
 use crate::types::{MatchChanges, MatchEvent, MatchSetId, ParentLabels, Stats};
 
-/// Items with inherited labels against keyed selectors.
+/// Index of items with inherited labels and keyed selectors.
 ///
-/// Changes are taken at any time and in any order; [`MatchIndex::flush`] matches them. The index is to be asked after
-/// a flush and before the next change.
+/// Changes may be made at any time and in any order; [`MatchIndex::flush`] matches them. Queries
+/// are valid after a flush and before the next change.
 #[derive(Clone, Debug)]
 pub struct MatchIndex<I, S> {
     matcher: Matcher,
     /// Items, with the match set of each at the last flush.
     items: KeyTable<ItemId, I, Option<MatchSetId>>,
-    /// Items that were put into a group since the last flush.
+    /// Items that entered a group since the last flush.
     moved: Vec<ItemId>,
     keys: KeyTable<KeyId, S, KeyUse>,
-    /// The keys of each selector.
+    /// Keys of each selector.
     keys_of: SideTable<SelId, Keys>,
     /// Keys that were added, changed or removed since the last flush.
     touched: Vec<KeyId>,
     sets: MatchSets,
-    /// Since [`MatchIndex::flush_events`] was called first.
-    told: Option<Box<Told<I, S>>>,
+    /// Emitted matches; `None` before the first call of [`MatchIndex::flush_events`].
+    reported: Option<Box<ReportedMatches<I, S>>>,
 }
 
-/// The keys of a selector: nearly always one.
+/// The keys of a selector, nearly always one.
 #[derive(Clone, Debug, Default)]
 enum Keys {
     #[default]
@@ -53,7 +53,7 @@ impl Keys {
         }
     }
 
-    /// Adds a key and tells its place.
+    /// Adds a key and returns its position.
     fn add(&mut self, id: KeyId) -> u32 {
         match self {
             Self::None => *self = Self::One(id),
@@ -70,7 +70,7 @@ impl Keys {
         position(self.ids().len() - 1)
     }
 
-    /// Removes the key at this place; gives back the one that took the place.
+    /// Removes the key at position `at`; returns the key that took the position, if any.
     fn remove(&mut self, id: KeyId, at: u32) -> Option<KeyId> {
         let at = at as usize;
         match self {
@@ -94,14 +94,14 @@ impl Keys {
     }
 }
 
-/// What a key stands for.
+/// State of a key.
 #[derive(Clone, Copy, Debug, Default)]
 struct KeyUse {
-    /// The selector and the place among its keys; `None` if the key was removed.
+    /// The selector and the position among its keys; `None` if the key was removed.
     selector: Option<(SelId, u32)>,
     /// The selector at the last flush.
     flushed: Option<SelId>,
-    /// Whether some item matched at the last flush.
+    /// Whether an item matched at the last flush.
     active: bool,
 }
 
@@ -115,13 +115,13 @@ impl<I, S> Default for MatchIndex<I, S> {
             keys_of: SideTable::default(),
             touched: Vec::new(),
             sets: MatchSets::default(),
-            told: None,
+            reported: None,
         }
     }
 }
 
 impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
-    /// An empty index.
+    /// Returns an empty index.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -132,8 +132,8 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         self.set_item_with_parents(key, labels, &Arc::default(), &());
     }
 
-    /// Adds or replaces an item: its own labels, and its parents from the most to the least specific, whose labels are
-    /// among the `known` ones unless they have none.
+    /// Adds or replaces an item. `parents` are in descending precedence; `known` contains the
+    /// labels of those that have labels.
     pub fn set_item_with_parents(
         &mut self,
         key: &I,
@@ -149,23 +149,23 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         self.matcher.move_item(item, labels, target);
     }
 
-    /// Removes an item; does nothing if it is unknown. Added again, it counts as new.
+    /// Removes an item; does nothing if it is unknown. An item that is added again counts as new.
     pub fn remove_item(&mut self, key: &I) {
         let Some(item) = self.items.find(key) else { return };
         self.matcher.remove_item(item);
         self.items.remove(item);
-        if let Some(told) = &mut self.told {
-            told.touch([key.clone()]);
+        if let Some(reported) = &mut self.reported {
+            reported.touch([key.clone()]);
         }
     }
 
-    /// Says which labels a parent hands down now; `None` if the parent is gone. Has no effect on a parent that no item
-    /// has.
+    /// Sets the labels that items inherit from a parent; `None` if the parent is removed. Has no
+    /// effect on a parent that no item has.
     pub fn set_parent(&mut self, name: &ProfileName, labels: Option<&Labels>) {
         self.matcher.set_parent(name, labels);
     }
 
-    /// Adds a selector or replaces the one with this key. Many keys may have the same selector.
+    /// Adds a selector or replaces the one with this key. Several keys may have the same selector.
     pub fn set_selector(&mut self, key: &S, selector: &Selector) {
         let (id, _) = self.keys.find_or_insert(Cow::Borrowed(key), KeyUse::default);
         let new = self.matcher.acquire(selector);
@@ -198,7 +198,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         self.touched.push(id);
     }
 
-    /// Matches everything that was added or changed since the previous flush.
+    /// Matches all changes since the previous flush and returns their effect.
     pub fn flush(&mut self) -> MatchChanges<I, S> {
         let group_changes = self.matcher.flush(&|_| 0);
         let mut touched = std::mem::take(&mut self.touched);
@@ -215,18 +215,20 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         let mut out = MatchChanges { changed_items, ..MatchChanges::default() };
         self.update_keys(touched, &changed_selectors, &mut out);
         self.matcher.coarsen_if_due();
-        if let Some(told) = &mut self.told {
-            told.touch(out.changed_items.iter().cloned());
+        if let Some(reported) = &mut self.reported {
+            reported.touch(out.changed_items.iter().cloned());
         }
         out
     }
 
-    /// Matches as [`MatchIndex::flush`] does, and tells pair by pair what is different from the previous call of this
-    /// method; nothing was so before the first. What starts and stops again in between is not told, and removed items and
-    /// selectors match nothing. Sorted by item and then by selector.
+    /// Matches as [`MatchIndex::flush`] does, and returns the pairs of items and selectors that
+    /// differ from the previous call of this method, sorted by item and then by selector. Before
+    /// the first call no pair matches. Matches that start and stop again in between are not
+    /// reported. Removed items and selectors match nothing.
     ///
-    /// From the first call on the index remembers what it has told: a number for each item, and the keys of each distinct
-    /// set of selectors that items match. Who never calls this pays nothing for it.
+    /// From the first call on, the index keeps the emitted state: a number for each item, and the
+    /// keys of each distinct set of selectors that items match. An index on which this method is
+    /// never called has no such cost.
     ///
     /// ```
     /// use tortie_labelindex::{MatchEvent, MatchIndex};
@@ -241,15 +243,15 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
     /// assert_eq!(index.flush_events(), [MatchEvent::Stopped { item: "web-1", selector: "guard" }]);
     /// ```
     pub fn flush_events(&mut self) -> Vec<MatchEvent<I, S>> {
-        let all = || Told::nothing_of(self.items.iter().map(|(id, _)| self.items.key(id).clone()));
-        let mut told = self.told.take().unwrap_or_else(|| Box::new(all()));
-        told.touch(self.flush().changed_items);
-        let events = told.compare(|item| self.match_set(item), |set| self.matches(set).cloned().collect());
-        self.told = Some(told);
+        let all = || ReportedMatches::nothing_of(self.items.iter().map(|(id, _)| self.items.key(id).clone()));
+        let mut reported = self.reported.take().unwrap_or_else(|| Box::new(all()));
+        reported.touch(self.flush().changed_items);
+        let events = reported.compare(|item| self.match_set(item), |set| self.matches(set).cloned().collect());
+        self.reported = Some(reported);
         events
     }
 
-    /// The selectors that gained or lost keys.
+    /// Returns the selectors that gained or lost keys.
     fn rekeyed_selectors(&mut self, touched: &[KeyId]) -> Vec<SelId> {
         let mut rekeyed = Vec::new();
         for &id in touched {
@@ -265,7 +267,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         rekeyed
     }
 
-    /// Gives each changed group its match set, and tells the items that have another one now.
+    /// Updates the match set of each changed group; returns the items whose match set has changed.
     fn update_items(&mut self, groups: impl Iterator<Item = GroupId>, rekeyed: &[SelId]) -> Vec<I> {
         for group in std::mem::take(&mut self.matcher.freed) {
             self.sets.unset(group);
@@ -294,7 +296,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         changed
     }
 
-    /// Tells the keys that became active or inactive, and forgets the removed ones.
+    /// Reports the keys that became active or inactive, and removes the deleted ones.
     fn update_keys(&mut self, touched: Vec<KeyId>, changed: &[SelId], out: &mut MatchChanges<I, S>) {
         let mut keys = touched;
         let removed: Vec<KeyId> = keys.iter().copied().filter(|&id| self.selector_of(id).is_none()).collect();
@@ -316,20 +318,21 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         out.deactivated.sort_unstable();
     }
 
-    /// The selectors that an item matches; `None` for an item that is unknown or newer than the last flush.
+    /// Returns the match set of an item; `None` for an item that is unknown or newer than the last
+    /// flush.
     #[must_use]
     pub fn match_set(&self, key: &I) -> Option<MatchSetId> {
         self.items[self.items.find(key)?]
     }
 
-    /// The keys of the selectors in a match set, each once, in no particular order; none for an id that was given out
-    /// before the last flush and is not in use any more.
+    /// Returns the keys of the selectors in a match set, each once, in no particular order. A match
+    /// set from before the last flush that is no longer in use has none.
     pub fn matches(&self, set: MatchSetId) -> impl Iterator<Item = &S> {
         let keys = self.sets.selectors(set).iter().filter_map(|&selector| self.keys_of.get(selector));
         keys.flat_map(Keys::ids).map(|&key| self.keys.key(key))
     }
 
-    /// The match sets that contain a selector, sorted.
+    /// Returns the match sets that contain a selector, sorted.
     pub fn match_sets_with(&self, key: &S) -> impl Iterator<Item = MatchSetId> {
         let groups = self.groups_matching(key).iter();
         let mut sets: Vec<MatchSetId> = groups.filter_map(|&group| self.sets.of(group)).collect();
@@ -338,7 +341,7 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         sets.into_iter()
     }
 
-    /// The items that match a selector, each once, in no particular order.
+    /// Returns the items that match a selector, each once, in no particular order.
     pub fn items_matching(&self, key: &S) -> impl Iterator<Item = &I> {
         let groups = self.groups_matching(key).iter();
         groups.filter_map(|&group| self.matcher.group(group)).flat_map(|g| &g.items).map(|&i| self.items.key(i))
@@ -349,19 +352,19 @@ impl<I: Clone + Eq + Hash + Ord, S: Clone + Eq + Hash + Ord> MatchIndex<I, S> {
         selector.map_or(&[], |selector| self.matcher.groups_matching(selector))
     }
 
-    /// Whether nothing is held. What was removed is held until the next flush, or the next [`MatchIndex::flush_events`] if
-    /// that is in use.
+    /// Reports whether the index holds no data. Removed objects are held until the next flush, or
+    /// the next [`MatchIndex::flush_events`] if that method is in use.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let has_told_nothing = self.told.as_ref().is_none_or(|told| told.is_empty());
+        let has_reported_nothing = self.reported.as_ref().is_none_or(|reported| reported.is_empty());
         self.matcher.is_empty()
             && self.items.is_empty()
             && self.keys.is_empty()
             && self.sets.is_empty()
-            && has_told_nothing
+            && has_reported_nothing
     }
 
-    /// Sizes and effort.
+    /// Returns sizes and effort.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.matcher.stats()

@@ -1,6 +1,6 @@
-//! Sets of selector keys that groups match, interned.
+//! Interned sets of the selector keys that groups match.
 //!
-//! Ids are never used twice, so a set is known by its id for as long as whoever asked cares to remember it.
+//! Ids are never reused, so a caller may keep an id for any time.
 
 use std::sync::Arc;
 
@@ -9,13 +9,14 @@ use rustc_hash::FxHashMap;
 use crate::slab::{GroupId, KeyId, SelId, SideTable, SlotId};
 use crate::types::MatchSetId;
 
-/// Stands for a set of keys: the sum of a mixed number for each. Sets of tens of thousands of keys are compared and
-/// changed without listing them, and two different ones never meet in practice.
+/// Fingerprint of a set of keys: the sum of a mixed number for each key. Sets of tens of thousands
+/// of keys are compared and changed without listing them. A collision of two different sets is
+/// practically impossible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Fingerprint(u128);
 
 impl Fingerprint {
-    /// Of some keys, each once.
+    /// Returns the fingerprint of some keys, each given once.
     pub(crate) fn of(keys: &[KeyId]) -> Self {
         keys.iter().fold(Self::default(), |sum, &key| Self(sum.0.wrapping_add(Self::mixed(key))))
     }
@@ -39,7 +40,7 @@ impl Fingerprint {
         self.0 = self.0.wrapping_sub(Self::mixed(key));
     }
 
-    /// Of the union of sets without common keys.
+    /// Returns the fingerprint of the union of sets without common keys.
     pub(crate) fn union(parts: impl Iterator<Item = Self>) -> Self {
         Self(parts.fold(0, |sum, part| sum.wrapping_add(part.0)))
     }
@@ -51,7 +52,7 @@ pub(crate) struct MatchSets {
     sets: FxHashMap<MatchSetId, MatchSet>,
     by_content: FxHashMap<Fingerprint, MatchSetId>,
     of_group: SideTable<GroupId, Option<MatchSetId>>,
-    /// Sets that have lost their last group since the last sweep.
+    /// Sets that lost their last group since the last sweep.
     idle: Vec<MatchSetId>,
     last: u64,
 }
@@ -59,24 +60,24 @@ pub(crate) struct MatchSets {
 #[derive(Clone, Debug)]
 struct MatchSet {
     content: Fingerprint,
-    /// The selectors whose keys are in it.
+    /// Selectors whose keys are in the set.
     selectors: Arc<[SelId]>,
-    /// How many groups have it.
+    /// Number of groups with this set.
     groups: u32,
 }
 
 impl MatchSets {
-    /// The match set of a group.
+    /// Returns the match set of a group.
     pub(crate) fn of(&self, group: GroupId) -> Option<MatchSetId> {
         *self.of_group.get(group)?
     }
 
-    /// The selectors in a set.
+    /// Returns the selectors in a set.
     pub(crate) fn selectors(&self, id: MatchSetId) -> &[SelId] {
         self.sets.get(&id).map_or(&[], |set| &set.selectors)
     }
 
-    /// Takes a group's match set away.
+    /// Removes the match set of a group.
     #[expect(clippy::expect_used, reason = "sets are kept while groups have them")]
     pub(crate) fn unset(&mut self, group: GroupId) {
         let Some(id) = self.of_group.take(group) else { return };
@@ -87,7 +88,7 @@ impl MatchSets {
         }
     }
 
-    /// Sets a group's selectors and their keys; answers whether its match set is another one now.
+    /// Sets a group's selectors and their keys; returns whether its match set has changed.
     #[expect(clippy::expect_used, reason = "sets and their content are forgotten together")]
     pub(crate) fn set(
         &mut self,
@@ -99,7 +100,7 @@ impl MatchSets {
         let known = self.by_content.get(&content).copied();
         if let Some(id) = known {
             let set = self.sets.get_mut(&id).expect("sets are known as long as their content");
-            // The same keys may have got other selectors.
+            // The same keys may belong to other selectors now.
             if !set.selectors.iter().copied().eq(selectors.clone()) {
                 set.selectors = selectors.collect();
             }
@@ -120,7 +121,7 @@ impl MatchSets {
         true
     }
 
-    /// Forgets sets without groups.
+    /// Removes sets without groups.
     pub(crate) fn sweep(&mut self) {
         for id in std::mem::take(&mut self.idle) {
             let Some(set) = self.sets.get(&id).filter(|set| set.groups == 0) else { continue };

@@ -1,9 +1,10 @@
-//! The heart of both indexes: which items match which selectors.
+//! Common part of both indexes: the matches of items and selectors.
 //!
-//! Items arrive and go at any time, and are put into groups at once. Selectors wait for [`Matcher::flush`]
-//! (`matching.rs`), which makes the labels they compare visible (`visibility.rs`), files them, and matches new selectors
-//! with all groups and new groups with all selectors. Until then the matches of a group are those of the last flush, so
-//! that whoever keeps accounts of the matches can book each change exactly once.
+//! Items may be added and removed at any time, and are assigned to groups at once. Selectors wait
+//! for [`Matcher::flush`] (`matching.rs`): it makes the compared labels visible (`visibility.rs`),
+//! files the selectors, and matches new selectors with all groups and new groups with all
+//! selectors. Until then the matches of a group are those of the last flush, so the owner of the
+//! matcher can count each change exactly once.
 
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -29,14 +30,14 @@ pub(crate) struct Change {
 
 /// The values of an item's labels, and its place. The shape of the labels is the group's.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Placed {
+pub(crate) struct ItemPlacement {
     pub(crate) values: Option<LabelValues>,
-    /// The group and the place among its items.
+    /// The group, and the position among its items.
     pub(crate) place: Option<(GroupId, u32)>,
 }
 
-/// Effective labels: own ones, else those of the first parent in the list that has it
-/// (`felix/labelindex/label_inheritance_index.go`).
+/// Effective labels of the items of a group: own labels, otherwise those of the first parent in the
+/// list that has the label (`felix/labelindex/label_inheritance_index.go`).
 pub(crate) struct Effective<'a> {
     shape: &'a ShapeUse,
     values: Option<&'a LabelValues>,
@@ -52,7 +53,7 @@ impl LabelSource for Effective<'_> {
     }
 }
 
-/// The terms of the visible labels, which must be put to use at once.
+/// Returns the terms of the visible labels. The caller must link new terms at once.
 pub(crate) fn visible_terms(
     facts: &mut Facts,
     shapes: &Shapes,
@@ -64,7 +65,7 @@ pub(crate) fn visible_terms(
     shape.visible_values(values).map(term).collect()
 }
 
-/// Items, parents and selectors, and which groups of items match which selectors.
+/// Items, parents and selectors, and the matches of groups of items with selectors.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Matcher {
     pub(crate) facts: Facts,
@@ -72,24 +73,25 @@ pub(crate) struct Matcher {
     pub(crate) parents: Parents,
     pub(crate) groups: Groups,
     pub(crate) selectors: Selectors,
-    pub(crate) items: SideTable<ItemId, Placed>,
+    pub(crate) items: SideTable<ItemId, ItemPlacement>,
     pub(crate) item_count: usize,
     /// Groups that must be matched against the filed selectors: new ones, and those with changed parents.
     pub(crate) waiting: Vec<GroupId>,
-    /// Groups that were freed since the owner looked last.
+    /// Groups that were removed since the owner last took this list.
     pub(crate) freed: Vec<GroupId>,
-    /// Selectors that lost their last group in that way since then.
+    /// Selectors that lost their last group by such a removal.
     pub(crate) orphaned: Vec<SelId>,
-    /// Names that are visible without need.
+    /// Number of stale names: visible, although no selector compares their values.
     pub(crate) stale_names: usize,
-    /// Work done since groups were last checked for being too fine.
+    /// Work done since the last check whether groups can be merged.
     pub(crate) churn: usize,
     pub(crate) evaluations: u64,
     pub(crate) scans: Scans,
 }
 
 impl Matcher {
-    /// The group for an item with these labels and parents. If it is a new one, an item must be moved there at once.
+    /// Returns the group for an item with these labels and parents. If the group is new, the caller
+    /// must move an item there at once.
     pub(crate) fn target(
         &mut self,
         labels: &Labels,
@@ -109,7 +111,7 @@ impl Matcher {
         group
     }
 
-    /// Makes an empty group without matches.
+    /// Creates an empty group without matches.
     pub(crate) fn create_group(&mut self, hash: u32, shape: ShapeId, list: ListId, terms: &[TermId]) -> GroupId {
         let id = self.groups.slab.insert(Group {
             shape,
@@ -131,13 +133,13 @@ impl Matcher {
         id
     }
 
-    /// Enters a group under its terms.
+    /// Adds a group to the lists of its terms.
     pub(crate) fn link_terms(&mut self, group: GroupId, terms: &[TermId]) {
         let link = |&term: &TermId| (term, self.facts.terms[term].groups.push(group));
         self.groups.slab[group].terms = terms.iter().map(link).collect();
     }
 
-    /// The opposite of [`Matcher::link_terms`]; terms without use are kept for [`Facts::release_term`].
+    /// Removes a group from the lists of its terms. Returns the terms, for [`Facts::release_term`].
     pub(crate) fn unlink_terms(&mut self, group: GroupId) -> SmallVec<[TermId; 2]> {
         let terms = std::mem::take(&mut self.groups.slab[group].terms);
         for &(term, at) in &terms {
@@ -148,8 +150,8 @@ impl Matcher {
         terms.iter().map(|&(term, _)| term).collect()
     }
 
-    /// Puts an item, new or not, into a group and gives it its labels. The group that it leaves goes if it was the
-    /// last.
+    /// Assigns an item, new or not, to a group and sets its labels. The item's former group is
+    /// removed if it becomes empty.
     pub(crate) fn move_item(&mut self, item: ItemId, labels: &Labels, to: GroupId) {
         let placed = self.items.entry(item);
         placed.values = labels.values().cloned();
@@ -165,7 +167,8 @@ impl Matcher {
         self.churn += 1;
     }
 
-    /// Gives the group of an item, and the selectors that it matched at the last flush, so many networks more.
+    /// Adds `change` to the number of networks of an item's group and of the selectors that the
+    /// group matched at the last flush.
     #[expect(clippy::expect_used, reason = "items are counted while they are in a group, each network once")]
     pub(crate) fn change_nets(&mut self, item: ItemId, change: i64) {
         let group = self.group_of(item).expect("items with networks are in a group");
@@ -176,7 +179,6 @@ impl Matcher {
         selectors.for_each(|selector| change(&mut self.selectors.uses[selector].nets));
     }
 
-    /// Removes an item.
     pub(crate) fn remove_item(&mut self, item: ItemId) {
         if let Some((group, at)) = self.items.take(item).place {
             self.leave(group, at);
@@ -197,7 +199,7 @@ impl Matcher {
         }
     }
 
-    /// Forgets an empty group and everything that only it used.
+    /// Removes an empty group, with all objects that only this group used.
     pub(crate) fn free_group(&mut self, id: GroupId) {
         self.groups.withdraw(id);
         for term in self.unlink_terms(id) {
@@ -221,7 +223,8 @@ impl Matcher {
         self.freed.push(id);
     }
 
-    /// Removes the group at this place of a selector's groups, which has forgotten the selector already.
+    /// Removes the group at position `at` of a selector's groups. The group no longer lists the
+    /// selector.
     #[expect(clippy::expect_used, reason = "selectors list the groups that list them")]
     pub(crate) fn unlink_match(&mut self, selector: SelId, at: u32) {
         if let Some(moved) = self.selectors.uses[selector].groups.swap_remove(at) {
@@ -231,8 +234,8 @@ impl Matcher {
         }
     }
 
-    /// Sets or removes the labels of a parent, if an item has it. Groups wait for being matched again if a selector
-    /// mentions a label that changed.
+    /// Sets or removes the labels of a parent, if an item has this parent. Its groups are matched
+    /// again by the next flush if a selector mentions a label that changed.
     pub(crate) fn set_parent(&mut self, name: &ProfileName, labels: Option<&Labels>) {
         let Some(id) = self.parents.find(name) else { return };
         let old = self.parents.labels(&self.shapes, id);
@@ -253,14 +256,14 @@ impl Matcher {
         }
     }
 
-    /// Whether a selector mentions a label in which the two differ.
+    /// Reports whether a selector mentions a label in which the two differ.
     fn is_mentioned(&self, old: &Labels, new: &Labels) -> bool {
         let mentioned = |key: &str| self.facts.find_name(key).is_some_and(|name| self.facts.names[name].mentions > 0);
         old.iter().any(|(key, value)| new.get(key) != Some(value) && mentioned(key))
             || new.iter().any(|(key, _)| old.get(key).is_none() && mentioned(key))
     }
 
-    /// The labels that selectors see of the items in a group.
+    /// Returns the effective labels of the items in a group.
     #[expect(clippy::expect_used, reason = "a group goes with its last item")]
     pub(crate) fn effective(&self, group: &Group) -> Effective<'_> {
         let first = group.items.first().and_then(|&item| self.items.get(item)).expect("groups have items");
@@ -278,22 +281,22 @@ impl Matcher {
         self.selectors.release(selector);
     }
 
-    /// The group of an item.
+    /// Returns the group of an item.
     pub(crate) fn group_of(&self, item: ItemId) -> Option<GroupId> {
         Some(self.items.get(item)?.place?.0)
     }
 
-    /// A group, if the id is in use.
+    /// Returns a group; `None` if the id is not in use.
     pub(crate) fn group(&self, id: GroupId) -> Option<&Group> {
         self.groups.slab.get(id)
     }
 
-    /// Number of the networks of the groups that matched a selector at the last flush.
+    /// Returns the number of networks of the groups that matched a selector at the last flush.
     pub(crate) fn nets_matching(&self, selector: SelId) -> u64 {
         self.selectors.uses[selector].nets
     }
 
-    /// The groups that matched a selector at the last flush; none if it is forgotten.
+    /// Returns the groups that matched a selector at the last flush; none if it was removed.
     pub(crate) fn groups_matching(&self, selector: SelId) -> &[GroupId] {
         self.selectors.uses.get(selector).map_or(&[], |s| &s.groups)
     }

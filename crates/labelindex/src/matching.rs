@@ -1,7 +1,8 @@
-//! Settling: bringing the matches of all groups up to date.
+//! Flush of a matcher: brings the matches of all groups up to date.
 //!
-//! Each group is looked at only with selectors whose filed fact holds for it, and each new selector only with groups
-//! for which the rarest of its needs holds. Where these are many, sets of groups match a selector with all of them at once.
+//! A group is evaluated only with selectors filed under facts that it carries, and a new selector
+//! only with groups that carry the rarest fact that it needs. If these are many, set operations
+//! match a selector with all of them at once.
 
 use rustc_hash::FxHashSet;
 use tortie_selector::Selector;
@@ -13,18 +14,21 @@ use crate::selectors::{Need, needs};
 use crate::slab::{GroupId, ItemId, NameId, ParentId, SelId, ShapeId};
 use crate::types::Scans;
 
-/// What [`Matcher::flush`] did.
+/// Result of [`Matcher::flush`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupChanges {
-    /// Which groups started or stopped to match which selectors. Of forgotten selectors only the stops are told.
+    /// Groups and selectors that started or stopped to match. For a removed selector only the stops
+    /// are included.
     pub(crate) changes: Vec<Change>,
-    /// Groups that are new, or whose items are part of what was another group. Some may be gone again.
+    /// Groups that are new, have a changed parent, or were split off another group. Some may have
+    /// been removed since.
     pub(crate) new_groups: Vec<GroupId>,
 }
 
 impl Matcher {
-    /// Matches what has changed since the last flush. To be followed by [`Matcher::coarsen_if_due`] when the changes
-    /// have been accounted for: merging groups would blur them. `nets_of` tells the number of the networks of an item.
+    /// Matches all changes since the last flush. The caller must account for the result before it
+    /// calls [`Matcher::coarsen_if_due`], because a merge removes groups to which the result
+    /// refers. `nets_of` returns the number of networks of an item.
     pub(crate) fn flush(&mut self, nets_of: &dyn Fn(ItemId) -> u64) -> GroupChanges {
         let mut out = GroupChanges::default();
         self.forget_unused(&mut out.changes);
@@ -39,7 +43,7 @@ impl Matcher {
         out
     }
 
-    #[expect(clippy::expect_used, reason = "names are counted while they are stale")]
+    #[expect(clippy::expect_used, reason = "each stale name is counted once")]
     fn forget_unused(&mut self, changes: &mut Vec<Change>) {
         let unused = self.selectors.take_unused();
         if unused.is_empty() {
@@ -52,9 +56,9 @@ impl Matcher {
                 changes.push(Change { group, selector, matches: false });
             }
             let stale = self.selectors.forget(&mut self.facts, selector);
-            self.stale_names = self.stale_names.checked_add_signed(stale).expect("only stale names stop to be so");
+            self.stale_names = self.stale_names.checked_add_signed(stale).expect("stale names are counted");
         }
-        // One pass over each group, however many of its selectors go.
+        // One pass over each group, regardless of the number of removed selectors.
         for group in matched {
             self.groups.slab[group].matches.retain(|(selector, _)| unused.binary_search(selector).is_err());
         }
@@ -62,7 +66,7 @@ impl Matcher {
         self.selectors.new.retain(|new| unused.binary_search(&new.id).is_err());
     }
 
-    /// Matches the waiting groups against the filed selectors. (The `new` ones are not filed yet.)
+    /// Matches the waiting groups with the filed selectors. The `new` selectors are not filed yet.
     fn match_waiting(&mut self, out: &mut GroupChanges, new: usize) {
         let waiting = std::mem::take(&mut self.waiting);
         let any_filed = self.selectors.uses.len() > new;
@@ -98,8 +102,9 @@ impl Matcher {
         }
     }
 
-    /// The selectors without a need that many groups match, by the place of the group; `None` if evaluating them for each group
-    /// costs less. Some of the groups may be gone.
+    /// Matches the selectors that need no label with many groups by set operations. Returns sorted
+    /// pairs of a position in `groups` and a selector; `None` if evaluations are cheaper. Groups
+    /// that no longer exist are skipped.
     fn match_anywhere(&self, groups: &[GroupId]) -> Option<Vec<(usize, SelId)>> {
         let selectors = &self.selectors.anywhere;
         let expr = |selector: SelId| self.selectors.uses[selector].selector.expr();
@@ -190,9 +195,10 @@ impl Matcher {
         }
     }
 
-    /// The filed selectors of each group; `None` if these are many more than so many selectors.
+    /// Returns all pairs of a group and a selector filed under one of its facts; `None` if these
+    /// are many more than `selectors`.
     fn few_candidates(&self, selectors: usize) -> Option<Vec<(GroupId, SelId)>> {
-        /// Looking for the groups of a selector costs as much as evaluating it so often.
+        /// Cost of finding the groups of a selector, in evaluations of the selector.
         const SEARCH: usize = 4;
         let mut pairs = Vec::new();
         let mut candidates = Vec::new();
@@ -212,7 +218,7 @@ impl Matcher {
         self.selectors.uses[selector].selector.matches(&self.effective(&self.groups.slab[group]))
     }
 
-    /// The selectors that are filed under a fact that holds for a group, each once.
+    /// Adds the selectors that are filed under a fact of a group, each once.
     fn filed_selectors(&self, id: GroupId, out: &mut Vec<SelId>) {
         let group = &self.groups.slab[id];
         let own = &self.shapes.uses[group.shape];
@@ -243,8 +249,8 @@ impl Matcher {
         }
     }
 
-    /// Whether a group's items do not get a label from the parent at `place` of their list, as they have it themselves
-    /// or from an earlier parent.
+    /// Reports whether a group's items do not inherit a label from the parent at `place` of their
+    /// list, because they or an earlier parent have it.
     fn is_shadowed(&self, group: GroupId, name: NameId, place: usize) -> bool {
         let group = &self.groups.slab[group];
         let text = &self.facts.names[name].text;
@@ -254,8 +260,8 @@ impl Matcher {
             || earlier.filter_map(|&(parent, _)| self.parents.get(parent).shape).any(|(shape, _)| has(shape))
     }
 
-    /// The groups that a selector may match, by the rarest of its needs, and the most that there can be;
-    /// `None` if it can never match.
+    /// Returns the groups that carry the rarest fact that a selector needs, and an upper bound of
+    /// their number; `None` if the selector can never match.
     fn rarest_need(&self, selector: &Selector) -> Option<(Candidates, usize)> {
         let mut best = (Candidates::All, self.groups.slab.len());
         for need in &needs(selector)? {
@@ -269,7 +275,7 @@ impl Matcher {
         Some(best)
     }
 
-    /// The candidates, each once.
+    /// Adds the candidates to `groups`, each once.
     fn list(&self, candidates: &Candidates, groups: &mut Vec<GroupId>) {
         match candidates {
             Candidates::All => groups.extend(self.groups.slab.ids()),
@@ -279,7 +285,7 @@ impl Matcher {
         }
     }
 
-    /// Calls `visit` with each group that has a fact, own or inherited, once.
+    /// Calls `visit` once for each group that carries a fact, own or inherited.
     pub(crate) fn for_each_carrier(&self, fact: Fact, visit: &mut impl FnMut(GroupId)) {
         match fact {
             Fact::Name(name) => {
@@ -300,7 +306,7 @@ impl Matcher {
         }
     }
 
-    /// Calls `visit` with the groups that have a label from this parent.
+    /// Calls `visit` for each group that inherits a label from this parent.
     #[expect(clippy::expect_used, reason = "parents know the lists that have them")]
     fn for_each_heir(&self, parent: ParentId, name: NameId, visit: &mut impl FnMut(GroupId)) {
         for &list in &self.parents.get(parent).lists {
@@ -310,7 +316,7 @@ impl Matcher {
         }
     }
 
-    /// The way in which the candidates are found.
+    /// Returns the kind of search that finds the candidates.
     fn scan(&self, candidates: &Candidates) -> Scan {
         let Candidates::Carriers(facts) = candidates else { return Scan { all: true, ..Scan::default() } };
         let mut scan = Scan::default();
@@ -335,7 +341,7 @@ impl Matcher {
         scan
     }
 
-    /// The facts of which one must hold.
+    /// Returns the facts for a need; a matching group carries one of them.
     fn facts_of(&self, need: &Need<'_>) -> Vec<Fact> {
         match need {
             Need::Name(label) => self.facts.find_name(label).map(Fact::Name).into_iter().collect(),
@@ -347,7 +353,8 @@ impl Matcher {
         }
     }
 
-    /// The most groups that can have one of these facts; not counted beyond `limit`.
+    /// Returns an upper bound of the number of groups that carry one of these facts. Counting stops
+    /// when it reaches `limit`.
     pub(crate) fn cost(&self, facts: &[Fact], limit: usize) -> usize {
         let mut cost = 0;
         let inherited = |parents: &[ParentId], cost: &mut usize| {
@@ -382,18 +389,18 @@ impl Matcher {
     }
 }
 
-/// How the candidates for a selector were found.
+/// Kind of search for the candidates of a selector.
 #[derive(Clone, Copy, Debug, Default)]
 struct Scan {
-    /// They are all groups.
+    /// All groups are candidates.
     all: bool,
-    /// By a label that is there.
+    /// By the presence of a label.
     name: bool,
-    /// By how many values of a label.
+    /// Number of existing values of a label by which the candidates are found.
     values: usize,
-    /// Items have it themselves.
+    /// Whether items have the fact themselves.
     own: bool,
-    /// Parents have it.
+    /// Whether parents have the fact.
     inherited: bool,
 }
 
@@ -418,9 +425,9 @@ impl Scan {
     }
 }
 
-/// The groups that a selector may match.
+/// Groups that a selector may match.
 enum Candidates {
     All,
-    /// Those with one of these facts.
+    /// Groups that carry one of these facts.
     Carriers(Vec<Fact>),
 }

@@ -1,7 +1,8 @@
-//! The parents of items, whose labels they inherit, and the lists of parents that items have.
+//! Parents of items, whose labels the items inherit, and the lists of parents that items have.
 //!
-//! Few lists are distinct, as all pods of a namespace have the same. A parent that no item has is not known here: whoever
-//! keeps all of them is asked when the first list with it appears ([`ParentLabels`]).
+//! There are few distinct lists, because all pods of a namespace have the same one. Only parents of
+//! items are stored. When the first list with a parent appears, the labels of the parent are read
+//! from the caller's [`ParentLabels`].
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,27 +17,29 @@ use crate::shapes::Shapes;
 use crate::slab::{GroupId, KeyTable, ListId, ParentId, ShapeId, Slab, SlotId, TermId};
 use crate::types::ParentLabels;
 
-/// What is known of a parent.
+/// State of a parent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parent {
-    /// The shape of the labels and the place among its parents; `None` for a parent that does not exist.
+    /// Shape of the labels, and the position among the shape's parents; `None` for a parent that
+    /// does not exist.
     pub(crate) shape: Option<(ShapeId, u32)>,
     /// The values of the labels.
     values: Option<LabelValues>,
-    /// The terms of the visible labels, each with the place among the term's parents; as long as there is a shape.
+    /// Terms of the visible labels, each with the position among the term's parents; empty without
+    /// a shape.
     pub(crate) terms: List<(TermId, u32)>,
     /// The lists with this parent.
     pub(crate) lists: List<ListId>,
-    /// The one of them that has no other parent.
+    /// The list that consists of this parent only.
     alone: Option<ListId>,
 }
 
 /// A list of parents in use.
 #[derive(Clone, Debug)]
 pub(crate) struct ParentList {
-    /// The names. A list of one parent is found by the parent instead.
+    /// Names of the parents; `None` for a list of one parent, which is found through the parent.
     names: Option<Arc<[ProfileName]>>,
-    /// The parents, each once, with the place of this list among the parent's lists.
+    /// The parents, each once, with the position of this list among the parent's lists.
     pub(crate) parents: List<(ParentId, u32)>,
     /// Groups of items with these parents.
     pub(crate) groups: List<GroupId>,
@@ -68,14 +71,14 @@ impl Parents {
         &self.parents[id]
     }
 
-    /// The labels of a parent; `None` if it does not exist.
+    /// Returns the labels of a parent; `None` if it does not exist.
     pub(crate) fn labels(&self, shapes: &Shapes, id: ParentId) -> Option<Labels> {
         let parent = self.get(id);
         let (shape, _) = parent.shape?;
         Some(shapes.uses[shape].labels(parent.values.as_ref()))
     }
 
-    /// The value of a label of the first of the parents in a list that has it.
+    /// Returns the value of a label from the first parent in a list that has it.
     pub(crate) fn value<'a>(&'a self, shapes: &Shapes, list: ListId, key: &str) -> Option<&'a str> {
         self.lists[list].parents.iter().find_map(|&(parent, _)| {
             let parent = self.get(parent);
@@ -83,7 +86,7 @@ impl Parents {
         })
     }
 
-    /// The id of a list, which must be put to use at once.
+    /// Returns the id of a list. The caller must link a new list to a group at once.
     pub(crate) fn intern(
         &mut self,
         facts: &mut Facts,
@@ -124,7 +127,7 @@ impl Parents {
         id
     }
 
-    /// The parent with this name, which must be put to use at once.
+    /// Returns the parent with this name. The caller must link a new parent to a list at once.
     fn parent(
         &mut self,
         facts: &mut Facts,
@@ -139,7 +142,7 @@ impl Parents {
         parent
     }
 
-    /// Forgets a list that no group has. Answers how many names went with it that groups were told apart by needlessly.
+    /// Removes a list without groups. Returns the number of stale names that were removed with it.
     pub(crate) fn release_list(&mut self, facts: &mut Facts, shapes: &mut Shapes, id: ListId) -> usize {
         if !self.lists[id].groups.is_empty() {
             return 0;
@@ -165,7 +168,7 @@ impl Parents {
         stale
     }
 
-    /// Gives a parent without labels these, if any, and makes them known to the facts.
+    /// Sets the labels of a parent that has none, and adds it to the lists of their facts.
     pub(crate) fn index(&mut self, facts: &mut Facts, shapes: &mut Shapes, id: ParentId, labels: Option<&Labels>) {
         let Some(labels) = labels else { return };
         let parent = &mut self.parents[id];
@@ -175,7 +178,7 @@ impl Parents {
         self.index_terms(facts, shapes, id);
     }
 
-    /// Makes the visible values known.
+    /// Adds a parent to the lists of the terms of its visible labels.
     pub(crate) fn index_terms(&mut self, facts: &mut Facts, shapes: &Shapes, id: ParentId) {
         let parent = &mut self.parents[id];
         let Some((shape, _)) = parent.shape else { return };
@@ -186,7 +189,8 @@ impl Parents {
         parent.terms = terms.collect();
     }
 
-    /// The opposite of [`Parents::index`]. Answers how many names went that groups were told apart by needlessly.
+    /// Removes the labels of a parent, and the parent from the lists of their facts. Returns the
+    /// number of stale names that were removed with them.
     pub(crate) fn unindex(&mut self, facts: &mut Facts, shapes: &mut Shapes, id: ParentId) -> usize {
         self.unindex_terms(facts, id);
         let parent = &mut self.parents[id];
@@ -198,7 +202,7 @@ impl Parents {
         shapes.release(facts, shape)
     }
 
-    /// The opposite of [`Parents::index_terms`].
+    /// Removes a parent from the lists of its terms.
     pub(crate) fn unindex_terms(&mut self, facts: &mut Facts, id: ParentId) {
         for &(term, at) in &std::mem::take(&mut self.parents[id].terms) {
             if let Some(moved) = facts.terms[term].parents.swap_remove(at) {

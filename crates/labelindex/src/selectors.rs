@@ -1,8 +1,9 @@
-//! The distinct selectors of an index, and where they are filed.
+//! The distinct selectors of an index, and the facts under which they are filed.
 //!
-//! A selector that needs a label to be there, or to have one of some values, cannot match a group without; so it is
-//! filed under that fact and looked at only when the fact holds. Of several such facts the one with the fewest
-//! selectors is taken: of ten thousand selectors `app == 'web' && has(x-N)` each lands under its own `x-N`.
+//! A selector that needs a label, or one of some values of a label, cannot match a group without
+//! it. So it is filed under that fact and evaluated only for groups that carry the fact. If a
+//! selector needs several facts, it is filed under the one with the fewest selectors: each of ten
+//! thousand selectors `app == 'web' && has(x-N)` is filed under its own `x-N`.
 
 use ahash::RandomState;
 use smallvec::SmallVec;
@@ -17,40 +18,41 @@ use crate::slab::{GroupId, NameId, SelId, Slab, SlotId, TermId};
 #[derive(Clone, Debug)]
 pub(crate) struct SelectorUse {
     pub(crate) selector: Selector,
-    /// How many keys or sets have it.
+    /// Number of users: keys, sets and counts.
     users: u32,
-    pub(crate) filed: Filed,
-    /// The groups that match.
+    pub(crate) filed: SelectorPlacement,
+    /// Groups that match.
     pub(crate) groups: List<GroupId>,
-    /// Number of the networks of these groups.
+    /// Number of networks of these groups.
     pub(crate) nets: u64,
 }
 
-/// A selector that came after the last flush.
+/// A selector that was added after the last flush.
 #[derive(Clone, Debug)]
 pub(crate) struct NewSelector {
     pub(crate) id: SelId,
-    /// The names it mentions, each once, and whether it compares their values.
+    /// The names that it mentions, each once, with whether it compares their values.
     pub(crate) names: List<(NameId, bool)>,
 }
 
-/// Where a selector is filed.
+/// The place where a selector is filed.
 #[derive(Clone, Debug)]
-pub(crate) enum Filed {
-    /// Nowhere yet: it came after the last flush, which will file it under this term if it asks for nothing else.
+pub(crate) enum SelectorPlacement {
+    /// Not filed yet: the selector was added after the last flush. If it is an equality, the next
+    /// flush files it under this term.
     New(Option<TermId>),
-    /// Nowhere, as it can never match.
+    /// Not filed, because it can never match.
     Never,
-    /// Among those that need no label, at this place.
+    /// Among the selectors that need no label, at this position.
     Anywhere(u32),
-    /// Under a name, at this place.
+    /// Under a name, at this position.
     Name(NameId, u32),
-    /// Under each of the values that will do, at these places; sorted by term.
+    /// Under each of the accepted values, at these positions; sorted by term.
     Terms(List<(TermId, u32)>),
 }
 
-impl Filed {
-    /// The place under a term; `None` if it is not filed there.
+impl SelectorPlacement {
+    /// Returns the position under a term; `None` if the selector is not filed there.
     fn place_under(&mut self, term: TermId) -> Option<&mut u32> {
         let Self::Terms(places) = self else { return None };
         let place = places.binary_search_by_key(&term, |(term, _)| *term).ok()?;
@@ -60,13 +62,13 @@ impl Filed {
 
 /// A fact that a selector cannot match without.
 pub(crate) enum Need<'a> {
-    /// The label is there.
+    /// The label exists.
     Name(&'a str),
     /// The label has one of these values.
     Values(&'a str, SmallVec<[&'a str; 2]>),
 }
 
-/// What a selector needs; `None` if it can never match.
+/// Returns the facts that a selector needs; `None` if it can never match.
 pub(crate) fn needs<'a>(selector: &'a Selector) -> Option<SmallVec<[Need<'a>; 2]>> {
     match selector.expr() {
         Expr::Eq(label, value) => {
@@ -86,7 +88,8 @@ pub(crate) fn needs<'a>(selector: &'a Selector) -> Option<SmallVec<[Need<'a>; 2]
     }
 }
 
-/// Returns the labels that a selector mentions, each once and in ascending order, and whether it compares their values.
+/// Returns the labels that a selector mentions, each once and in ascending order, with whether it
+/// compares their values.
 fn labels(selector: &Selector) -> SmallVec<[(&str, bool); 4]> {
     let mut labels: SmallVec<[(&str, bool); 4]> = SmallVec::new();
     selector.expr().visit(&mut |leaf| {
@@ -105,12 +108,12 @@ fn labels(selector: &Selector) -> SmallVec<[(&str, bool); 4]> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selectors {
     pub(crate) uses: Slab<SelId, SelectorUse>,
-    /// All but those that terms know of.
+    /// All selectors except equalities, which are found through their terms.
     table: IdTable,
     /// Selectors that need no label.
     pub(crate) anywhere: List<SelId>,
     pub(crate) new: Vec<NewSelector>,
-    /// Selectors that lost their last user after the last flush.
+    /// Selectors that lost their last user since the last flush; some may have a user again.
     unused: Vec<SelId>,
     hasher: RandomState,
 }
@@ -128,12 +131,13 @@ impl Selectors {
             return id;
         }
         let names = labels(selector).into_iter().map(|(label, compares)| (facts.name(label), compares)).collect();
-        let id = self.insert(facts, selector, names, Filed::New(None));
+        let id = self.insert(facts, selector, names, SelectorPlacement::New(None));
         self.table.insert(hash, id.place());
         id
     }
 
-    /// The commonest selectors ask for one value of a label, and are found by that.
+    /// Adds a user of an equality. These are the most common selectors and are found through their
+    /// terms.
     fn acquire_equality(&mut self, facts: &mut Facts, selector: &Selector, label: &str, value: &str) -> SelId {
         let name = facts.name(label);
         let term = facts.term(name, value.as_bytes());
@@ -141,12 +145,18 @@ impl Selectors {
             self.uses[id].users += 1;
             return id;
         }
-        let id = self.insert(facts, selector, List::One((name, true)), Filed::New(Some(term)));
+        let id = self.insert(facts, selector, List::One((name, true)), SelectorPlacement::New(Some(term)));
         facts.terms[term].equality = Some(id);
         id
     }
 
-    fn insert(&mut self, facts: &mut Facts, selector: &Selector, names: List<(NameId, bool)>, filed: Filed) -> SelId {
+    fn insert(
+        &mut self,
+        facts: &mut Facts,
+        selector: &Selector,
+        names: List<(NameId, bool)>,
+        filed: SelectorPlacement,
+    ) -> SelId {
         for &(name, _) in &names {
             facts.names[name].mentions += 1;
         }
@@ -160,7 +170,7 @@ impl Selectors {
         hash_of(&self.hasher, selector.expr())
     }
 
-    /// Removes a user of a selector; without users it stays until the next flush.
+    /// Removes a user of a selector. A selector without users is kept until the next flush.
     pub(crate) fn release(&mut self, id: SelId) {
         let selector = &mut self.uses[id];
         selector.users -= 1;
@@ -169,7 +179,7 @@ impl Selectors {
         }
     }
 
-    /// The selectors that have no user now, each once.
+    /// Returns the selectors without users, each once.
     pub(crate) fn take_unused(&mut self) -> Vec<SelId> {
         let mut unused = std::mem::take(&mut self.unused);
         unused.sort_unstable();
@@ -178,8 +188,8 @@ impl Selectors {
         unused
     }
 
-    /// Forgets a selector that no group matches. Answers how many names groups are told apart by needlessly, now more
-    /// (or, as names go too, fewer).
+    /// Removes a selector without groups. Returns the change of the number of stale names: names
+    /// that lost their last comparing selector, minus stale names that were removed.
     #[expect(clippy::expect_used, reason = "selectors count as mentions of their names")]
     pub(crate) fn forget(&mut self, facts: &mut Facts, id: SelId) -> isize {
         self.unfile(facts, id);
@@ -192,7 +202,7 @@ impl Selectors {
             let name = facts.find_name(label).expect("names that a selector mentions are kept");
             let entry = &mut facts.names[name];
             entry.mentions -= 1;
-            if compares && !matches!(selector.filed, Filed::New(_)) {
+            if compares && !matches!(selector.filed, SelectorPlacement::New(_)) {
                 entry.comparers -= 1;
                 stale += isize::from(entry.comparers == 0);
             }
@@ -201,18 +211,19 @@ impl Selectors {
         stale
     }
 
-    /// Files a new selector under the fact that it needs with the fewest selectors.
+    /// Files a new selector under the needed fact that has the fewest selectors.
     #[expect(clippy::expect_used, reason = "selectors count as mentions of their names")]
     pub(crate) fn file(&mut self, facts: &mut Facts, new: &NewSelector) {
         let id = new.id;
-        // Most selectors are not looked at again, as they lie far away in memory.
-        if let Filed::New(Some(term)) = self.uses[id].filed {
+        // An equality, the most common selector, is filed without access to its expression, which
+        // lies elsewhere in memory.
+        if let SelectorPlacement::New(Some(term)) = self.uses[id].filed {
             let at = facts.terms[term].filed.push(id);
-            self.uses[id].filed = Filed::Terms(List::One((term, at)));
+            self.uses[id].filed = SelectorPlacement::Terms(List::One((term, at)));
             return;
         }
         let Some(needs) = needs(&self.uses[id].selector) else {
-            self.uses[id].filed = Filed::Never;
+            self.uses[id].filed = SelectorPlacement::Never;
             return;
         };
         let find_name = |facts: &Facts, label: &str| match new.names[..] {
@@ -228,17 +239,17 @@ impl Selectors {
                 values.iter().map(filed).max().unwrap_or(0)
             }
         };
-        // Of equally loaded facts a value is the narrower one.
+        // Among facts with equally many selectors, a value is narrower than a name.
         let least = if needs.len() < 2 {
             needs.first()
         } else {
             needs.iter().min_by_key(|need| (load(need), matches!(need, Need::Name(_))))
         };
         let filed = match least {
-            None => Filed::Anywhere(self.anywhere.push(id)),
+            None => SelectorPlacement::Anywhere(self.anywhere.push(id)),
             Some(Need::Name(label)) => {
                 let name = find_name(facts, label);
-                Filed::Name(name, facts.names[name].filed.push(id))
+                SelectorPlacement::Name(name, facts.names[name].filed.push(id))
             }
             Some(Need::Values(label, values)) => {
                 let name = find_name(facts, label);
@@ -248,7 +259,7 @@ impl Selectors {
                 };
                 let mut places: SmallVec<[(TermId, u32); 2]> = values.iter().map(place).collect();
                 places.sort_unstable_by_key(|(term, _)| *term);
-                Filed::Terms(places.into_iter().collect())
+                SelectorPlacement::Terms(places.into_iter().collect())
             }
         };
         drop(needs);
@@ -257,26 +268,26 @@ impl Selectors {
 
     #[expect(clippy::expect_used, reason = "selectors and terms know each other")]
     fn unfile(&mut self, facts: &mut Facts, id: SelId) {
-        match std::mem::replace(&mut self.uses[id].filed, Filed::Never) {
-            Filed::New(term) => {
-                self.uses[id].filed = Filed::New(None);
+        match std::mem::replace(&mut self.uses[id].filed, SelectorPlacement::Never) {
+            SelectorPlacement::New(term) => {
+                self.uses[id].filed = SelectorPlacement::New(None);
                 if let Some(term) = term {
                     facts.terms[term].equality = None;
                     facts.release_term(term);
                 }
             }
-            Filed::Never => {}
-            Filed::Anywhere(at) => {
+            SelectorPlacement::Never => {}
+            SelectorPlacement::Anywhere(at) => {
                 if let Some(moved) = self.anywhere.swap_remove(at) {
-                    self.uses[moved].filed = Filed::Anywhere(at);
+                    self.uses[moved].filed = SelectorPlacement::Anywhere(at);
                 }
             }
-            Filed::Name(name, at) => {
+            SelectorPlacement::Name(name, at) => {
                 if let Some(moved) = facts.names[name].filed.swap_remove(at) {
-                    self.uses[moved].filed = Filed::Name(name, at);
+                    self.uses[moved].filed = SelectorPlacement::Name(name, at);
                 }
             }
-            Filed::Terms(terms) => {
+            SelectorPlacement::Terms(terms) => {
                 for &(term, at) in &terms {
                     if let Some(moved) = facts.terms[term].filed.swap_remove(at) {
                         let place = self.uses[moved].filed.place_under(term);

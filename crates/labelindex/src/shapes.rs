@@ -1,7 +1,7 @@
-//! Shapes: the lists of label names that items and parents have.
+//! Shapes: lists of label names that items and parents have.
 //!
-//! A cluster has few of them. Whether a label is there is a property of the shape, so `has()` and `!has()` never need
-//! an item's values.
+//! A cluster has few of them. The presence of a label is a property of the shape, so `has()` and
+//! `!has()` never need an item's values.
 
 use std::sync::Arc;
 
@@ -17,21 +17,22 @@ use crate::slab::{GroupId, NameId, ParentId, ShapeId, Slab, SlotId};
 /// A shape in use.
 #[derive(Clone, Debug)]
 pub(crate) struct ShapeUse {
-    /// One of the equal shapes; `None` is the empty one.
+    /// The shape, shared with one of the label sets that have it; `None` for the empty one.
     shape: Option<Arc<Shape>>,
     hash: u32,
-    /// The names in the shape's order, each with the place of this shape among the name's shapes.
+    /// The names in the order of the shape, each with the position of this shape among the name's
+    /// shapes.
     pub(crate) names: Box<[(NameId, u32)]>,
-    /// The places of the visible names.
+    /// Positions of the visible names.
     pub(crate) visible: List<u32>,
     /// Groups of items with this shape.
     pub(crate) groups: List<GroupId>,
-    /// Parents, of groups, with this shape.
+    /// Parents (of items in groups) with this shape.
     pub(crate) parents: List<ParentId>,
 }
 
 impl ShapeUse {
-    /// The visible names, with what labels of this shape have for them.
+    /// Returns the visible names of labels with this shape, with their values.
     pub(crate) fn visible_values<'a>(
         &'a self,
         values: Option<&'a LabelValues>,
@@ -41,17 +42,17 @@ impl ShapeUse {
         self.visible.iter().filter_map(move |&place| value(place as usize))
     }
 
-    /// The labels with these values.
+    /// Returns the labels with these values.
     pub(crate) fn labels(&self, values: Option<&LabelValues>) -> Labels {
         self.shape.as_ref().zip(values).map(|(shape, values)| Labels::of(shape, values)).unwrap_or_default()
     }
 
-    /// What labels of this shape have for a name.
+    /// Returns the value of a name in labels with this shape.
     pub(crate) fn value<'a>(&self, values: Option<&'a LabelValues>, key: &str) -> Option<&'a str> {
         self.shape.as_ref()?.value(values?, key)
     }
 
-    /// Whether the shape has this name.
+    /// Reports whether the shape has this name.
     pub(crate) fn has(&self, name: NameId, text: &str) -> bool {
         const SCAN_LIMIT: usize = 32;
         if self.names.len() <= SCAN_LIMIT {
@@ -66,7 +67,7 @@ impl ShapeUse {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shapes {
     pub(crate) uses: Slab<ShapeId, ShapeUse>,
-    /// By the address of the shape that is held; 0 for the empty one.
+    /// Ids by address of the stored shape; address 0 is the empty shape.
     by_address: FxHashMap<usize, ShapeId>,
     by_content: IdTable,
     hasher: RandomState,
@@ -81,7 +82,7 @@ fn keys(shape: Option<&Arc<Shape>>) -> &[Arc<str>] {
 }
 
 impl Shapes {
-    /// The id of a shape, which must be put to use at once.
+    /// Returns the id of a shape. The caller must link a new shape to a group or parent at once.
     pub(crate) fn intern(&mut self, facts: &mut Facts, shape: Option<&Arc<Shape>>) -> ShapeId {
         if let Some(&id) = self.by_address.get(&address(shape)) {
             return id;
@@ -112,14 +113,15 @@ impl Shapes {
         hash_of(&self.hasher, keys)
     }
 
-    /// Recomputes which names are visible.
+    /// Recomputes the visible names.
     pub(crate) fn refresh_visible(&mut self, facts: &Facts, id: ShapeId) {
         let shape = &mut self.uses[id];
         let visible = (0..).zip(&shape.names).filter(|(_, (name, _))| facts.names[*name].visible);
         shape.visible = visible.map(|(place, _)| place).collect();
     }
 
-    /// Forgets a shape that nobody uses. Answers how many names went with it that groups were told apart by needlessly.
+    /// Removes a shape without groups and parents. Returns the number of stale names that were
+    /// removed with it.
     #[expect(clippy::expect_used, reason = "names list the shapes that have them")]
     pub(crate) fn release(&mut self, facts: &mut Facts, id: ShapeId) -> usize {
         let shape = &self.uses[id];

@@ -1,7 +1,7 @@
-//! Storage by small numbers: slots with stable ids.
+//! Slot storage with small, stable ids.
 //!
-//! Every object of the indexes is a `u32` here: half the size of a pointer, and two objects that refer to each other
-//! need no reference counts.
+//! Every object of the indexes is identified by a `u32`. That is half the size of a pointer, and
+//! objects that refer to each other need no reference counts.
 
 use std::borrow::Cow;
 use std::hash::Hash;
@@ -13,14 +13,14 @@ use ahash::RandomState;
 
 use crate::id_table::{IdTable, hash_of};
 
-/// A small number that names a slot.
+/// A small number that identifies a slot.
 pub(crate) trait SlotId: Copy {
-    /// The id of the slot at this place.
+    /// Returns the id of the slot at this position.
     fn from_place(place: u32) -> Self;
-    /// The place of the slot.
+    /// Returns the position of the slot.
     fn place(self) -> u32;
 
-    /// The place of the slot as an index.
+    /// Returns the position of the slot as an index.
     fn index(self) -> usize {
         self.place() as usize
     }
@@ -29,7 +29,7 @@ pub(crate) trait SlotId: Copy {
 macro_rules! slot_ids {
     ($($(#[$doc:meta])* $name:ident)*) => {$(
         $(#[$doc])*
-        // One more than the place, so that an optional id takes no more room.
+        // The position plus one, so that an optional id needs no additional memory.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub(crate) struct $name(NonZeroU32);
 
@@ -57,17 +57,17 @@ slot_ids! {
     ParentId
     /// A list of parents.
     ListId
-    /// A group of items that no selector can tell apart.
+    /// A group of items that no selector can distinguish.
     GroupId
     /// A distinct selector.
     SelId
-    /// A selector's key.
+    /// The key of a selector.
     KeyId
     /// An IP set.
     SetId
 }
 
-/// A list that grows in pieces, so that it never has to be copied and little of it is spare.
+/// A list that grows in chunks, so that entries are never moved and little memory is unused.
 #[derive(Clone, Debug)]
 struct Chunks<T> {
     full: Vec<Vec<T>>,
@@ -95,7 +95,7 @@ impl<T> Chunks<T> {
                 next.push(value);
                 self.full.push(next);
             }
-            // The first one may well stay small.
+            // The first chunk often stays small, so its capacity is not reserved.
             None => self.full.push(vec![value]),
         }
     }
@@ -113,7 +113,7 @@ impl<T> Chunks<T> {
     }
 }
 
-/// Values by id; ids of removed values are used again.
+/// Values by id; the ids of removed values are reused.
 #[derive(Clone, Debug)]
 pub(crate) struct Slab<K, T> {
     slots: Chunks<Option<T>>,
@@ -138,8 +138,8 @@ impl<K: SlotId, T> Slab<K, T> {
         id
     }
 
-    /// Takes a value out; keeps no memory once nothing is left.
-    #[expect(clippy::expect_used, reason = "as with any index: an id that is not in use is a mistake of this crate")]
+    /// Removes a value; frees the memory with the last value.
+    #[expect(clippy::expect_used, reason = "as with any index: an id that is not in use is a bug of this crate")]
     pub(crate) fn remove(&mut self, id: K) -> T {
         let value = self.slots.get_mut(id.index()).and_then(Option::take).expect("ids in use are removed, once");
         if self.free.len() + 1 == self.slots.len() {
@@ -162,7 +162,7 @@ impl<K: SlotId, T> Slab<K, T> {
         self.slots.len() - self.free.len()
     }
 
-    /// All places of ids in use are below this.
+    /// Returns a bound: the positions of all ids in use are below it.
     pub(crate) fn places(&self) -> usize {
         self.slots.len()
     }
@@ -171,12 +171,12 @@ impl<K: SlotId, T> Slab<K, T> {
         self.len() == 0
     }
 
-    /// Every id in use with its value, ascending.
+    /// Returns all ids in use with their values, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &T)> + Clone {
         self.slots.iter().zip(0..).filter_map(|(slot, place)| Some((K::from_place(place), slot.as_ref()?)))
     }
 
-    /// Every id in use, ascending.
+    /// Returns all ids in use, ascending.
     pub(crate) fn ids(&self) -> impl Iterator<Item = K> + Clone {
         self.iter().map(|(id, _)| id)
     }
@@ -184,20 +184,20 @@ impl<K: SlotId, T> Slab<K, T> {
 
 impl<K: SlotId, T> Index<K> for Slab<K, T> {
     type Output = T;
-    #[expect(clippy::expect_used, reason = "as with any index: an id that is not in use is a mistake of this crate")]
+    #[expect(clippy::expect_used, reason = "as with any index: an id that is not in use is a bug of this crate")]
     fn index(&self, id: K) -> &T {
-        self.get(id).expect("ids are dropped together with what they name")
+        self.get(id).expect("an id is removed together with its object")
     }
 }
 
 impl<K: SlotId, T> IndexMut<K> for Slab<K, T> {
-    #[expect(clippy::expect_used, reason = "as with any index: an id that is not in use is a mistake of this crate")]
+    #[expect(clippy::expect_used, reason = "as with any index: an id that is not in use is a bug of this crate")]
     fn index_mut(&mut self, id: K) -> &mut T {
-        self.get_mut(id).expect("ids are dropped together with what they name")
+        self.get_mut(id).expect("an id is removed together with its object")
     }
 }
 
-/// Ids for the keys of a user, with a value for each.
+/// Ids for the keys of a caller, with a value for each.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyTable<K, T, V> {
     entries: Slab<K, (T, V)>,
@@ -224,7 +224,7 @@ impl<K: SlotId, T: Clone + Eq + Hash, V> KeyTable<K, T, V> {
         self.find_hashed(hash_of(&self.hasher, key), key)
     }
 
-    /// The id of a key and whether it is new, in which case it gets this value.
+    /// Returns the id of a key and whether it is new. A new key gets the result of `value`.
     pub(crate) fn find_or_insert(&mut self, key: Cow<'_, T>, value: impl FnOnce() -> V) -> (K, bool) {
         let hash = hash_of(&self.hasher, &*key);
         if let Some(id) = self.find_hashed(hash, &key) {
@@ -241,7 +241,7 @@ impl<K: SlotId, T: Clone + Eq + Hash, V> KeyTable<K, T, V> {
         value
     }
 
-    /// Every id in use with its value, ascending.
+    /// Returns all ids in use with their values, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &V)> + Clone {
         self.entries.iter().map(|(id, (_, value))| (id, value))
     }
@@ -276,7 +276,7 @@ impl<K: SlotId, T, V> IndexMut<K> for KeyTable<K, T, V> {
     }
 }
 
-/// Values by the id of something in another slab; missing ones read as the default.
+/// Values by the id of an object in another slab; missing values are the default.
 #[derive(Clone, Debug)]
 pub(crate) struct SideTable<K, T> {
     values: Chunks<T>,
@@ -306,7 +306,7 @@ impl<K: SlotId, T: Default> SideTable<K, T> {
         self.values.get_mut(id.index()).map(std::mem::take).unwrap_or_default()
     }
 
-    /// Gives the memory back; for when the other slab is empty.
+    /// Frees the memory; for use when the other slab is empty.
     pub(crate) fn clear(&mut self) {
         self.values = Chunks::default();
     }

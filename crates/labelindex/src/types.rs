@@ -1,4 +1,4 @@
-//! What goes into the indexes and what comes out.
+//! Arguments and results of the indexes.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -8,19 +8,20 @@ use tortie_model::desired::{IpSetDelta, IpSetUpdate, PortProtocol};
 use tortie_model::{EndpointPort, IpSetId, Labels, NamedProtocol, ProfileName, Protocol};
 use tortie_selector::Selector;
 
-/// A set of selector keys that some item matches, interned: equal sets have equal ids.
+/// Id of an interned set of selector keys that an item matches; equal sets have equal ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MatchSetId(pub(crate) u64);
 
-/// What [`crate::MatchIndex::flush`] found, each list sorted.
+/// Result of [`crate::MatchIndex::flush`]; each list is sorted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatchChanges<I, S> {
-    /// Selectors that match an item now and did not after the previous flush.
+    /// Selectors that match an item now and matched none after the previous flush.
     pub activated: Vec<S>,
-    /// Selectors that matched an item after the previous flush and do not now, removed ones included.
+    /// Selectors that matched an item after the previous flush and match none now, including
+    /// removed selectors.
     pub deactivated: Vec<S>,
-    /// Items whose set of matching selectors differs from the one after the previous flush; new items are among them,
-    /// removed ones are not.
+    /// Items whose set of matching selectors has changed since the previous flush, including new
+    /// items, without removed items.
     pub changed_items: Vec<I>,
 }
 
@@ -30,18 +31,18 @@ impl<I, S> Default for MatchChanges<I, S> {
     }
 }
 
-/// An item that matches a selector now and did not, or the other way round.
+/// Start or stop of a match between an item and a selector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(clippy::exhaustive_enums, reason = "there is no third")]
 pub enum MatchEvent<I, S> {
-    /// It matches.
+    /// The item matches now.
     Started {
         /// The item.
         item: I,
         /// The key of the selector.
         selector: S,
     },
-    /// It does not, or either of them is gone.
+    /// The item no longer matches, or the item or the selector was removed.
     Stopped {
         /// The item.
         item: I,
@@ -50,43 +51,43 @@ pub enum MatchEvent<I, S> {
     },
 }
 
-/// A port that an IP set asks for by name.
+/// A named port of an IP set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NamedPort {
-    /// The protocol; `None` takes any.
+    /// Protocol; `None` accepts any protocol.
     pub protocol: Option<PortProtocol>,
-    /// The name.
+    /// Name of the port.
     pub name: Arc<str>,
 }
 
 impl NamedPort {
-    /// The protocol that a member for `port` carries; `None` if the port is not meant.
+    /// Returns the protocol of the set member for `port`; `None` if the port does not match.
     ///
-    /// A port that gives its protocol as a number is never taken by a definition for any protocol, except number 0
-    /// (`felix/labelindex/named_port_index.go`).
+    /// As in Felix, a port whose protocol is a number does not match a definition that accepts any
+    /// protocol, except for number 0 (`felix/labelindex/named_port_index.go`).
     #[must_use]
     pub fn member_protocol(&self, port: &EndpointPort) -> Option<PortProtocol> {
         if port.name != self.name {
             return None;
         }
-        let meant = match (port.protocol, self.protocol) {
+        let matches = match (port.protocol, self.protocol) {
             (Protocol::Number(0), wanted) => wanted.is_none(),
             (Protocol::Number(_), None) => false,
             (Protocol::Number(number), Some(wanted)) => NamedProtocol::from(wanted).number() == number,
             (Protocol::Named(_), None) => true,
             (Protocol::Named(name), Some(wanted)) => NamedProtocol::from(wanted) == name,
         };
-        meant.then(|| PortProtocol::of(port.protocol).unwrap_or(PortProtocol::Tcp))
+        matches.then(|| PortProtocol::of(port.protocol).unwrap_or(PortProtocol::Tcp))
     }
 }
 
-/// Where an index finds the labels of a parent when the first item appears that has it.
+/// Source of parent labels; the index reads them when the first item with a parent appears.
 pub trait ParentLabels {
-    /// The labels that items with this parent inherit, if it exists.
+    /// Returns the labels that items with this parent inherit; `None` if it does not exist.
     fn labels(&self, parent: &ProfileName) -> Option<&Labels>;
 }
 
-/// No parent has labels.
+/// A source without labels.
 impl ParentLabels for () {
     fn labels(&self, _: &ProfileName) -> Option<&Labels> {
         None
@@ -99,38 +100,40 @@ impl<S: BuildHasher> ParentLabels for HashMap<ProfileName, Labels, S> {
     }
 }
 
-/// What an IP set holds.
+/// Definition of the members of an IP set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetDefinition {
-    /// Which items contribute.
+    /// Selector of the contributing items.
     pub selector: Selector,
-    /// `None`: their networks. Otherwise their addresses together with the ports of this name.
+    /// Named port whose numbers form the members together with the addresses of the items; `None`
+    /// for the networks of the items.
     pub named_port: Option<NamedPort>,
 }
 
-/// Whether networks inside other networks of the same set are emitted.
+/// Treatment of networks inside other networks of the same set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Overlap {
-    /// They are.
+    /// They are emitted.
     #[default]
     Keep,
-    /// They are not, as interval sets reject them: a set holds only networks that no other of its networks covers.
+    /// They are not emitted, because nftables interval sets reject them.
     Suppress,
 }
 
-/// A change of an IP set, for whoever holds a copy of it.
+/// A change of an IP set, to apply to a copy of the set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetChange {
-    /// A new set, or one that was removed and added since the previous flush: replaces what was there.
+    /// The complete set: it is new, or was removed and added since the previous flush. It replaces
+    /// an existing copy.
     Full(IpSetUpdate),
-    /// Changed members of a set that was there.
+    /// Added and removed members of an existing set.
     Delta(IpSetDelta),
-    /// The set is gone.
+    /// The set was removed.
     Remove(IpSetId),
 }
 
 impl SetChange {
-    /// Which set.
+    /// Returns the id of the set.
     #[must_use]
     pub fn id(&self) -> &IpSetId {
         match self {
@@ -141,48 +144,49 @@ impl SetChange {
     }
 }
 
-/// Sizes and effort of an index; what does not depend on the machine.
+/// Sizes and effort of an index, independent of the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Items.
+    /// Number of items.
     pub items: usize,
-    /// Groups of items that no selector can tell apart.
+    /// Number of groups of items that no selector can distinguish.
     pub groups: usize,
-    /// Distinct selectors.
+    /// Number of distinct selectors.
     pub selectors: usize,
-    /// Parents of items.
+    /// Number of parents of items.
     pub parents: usize,
-    /// Number of evaluations of a selector since the index was made. A selector that many groups may match is not evaluated:
-    /// sets of groups match it with all of them at once.
+    /// Number of evaluations of selectors since the index was created. A selector with many
+    /// candidate groups is matched by set operations instead.
     pub evaluations: u64,
-    /// How the items were found that new selectors were evaluated with.
+    /// Number of new selectors by the kind of search for candidate items.
     pub scans: Scans,
 }
 
-/// How often the items that a new selector may match were found in which way: by the rarest of what it needs, be it that
-/// items have it themselves or inherit it from parents. A selector that comes together with more of them than there are
-/// groups may not be among these, because then the selectors are looked up for each group; nor is one for which nothing is found.
+/// Number of new selectors by the kind of search for the items that they may match. The index
+/// searches by the rarest fact that a selector needs; items have the fact themselves, inherit it,
+/// or both. Selectors without candidates are not counted. Nor are those of a batch that is larger
+/// than the number of groups, if the index looks up the selectors of each group instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Scans {
-    /// All items: the selector needs no label.
+    /// All items, because the selector needs no label.
     pub all: u64,
-    /// By what no parent has.
+    /// By a fact that only items have.
     pub own: ScansByFact,
-    /// By what parents alone have.
+    /// By a fact that only parents have.
     pub inherited: ScansByFact,
-    /// By what both items and parents have.
+    /// By a fact that both items and parents have.
     pub mixed: ScansByFact,
 }
 
-/// The same, by the kind of what the selector needs.
+/// Number of new selectors by the kind of the fact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScansByFact {
-    /// That a label is there.
+    /// Presence of a label.
     pub name: u64,
-    /// A label of some values of which one occurs.
+    /// One value of a label. If the selector accepts several, only one of them exists.
     pub value: u64,
-    /// A label of some values of which several occur.
+    /// Several existing values of a label.
     pub values: u64,
 }

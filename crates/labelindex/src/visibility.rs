@@ -1,9 +1,10 @@
-//! Which labels groups are told apart by.
+//! Visibility of labels: the labels whose values split groups.
 //!
-//! The first selector that compares the values of a label makes it visible: groups split by the value. That is a
-//! refinement, so the parts inherit the matches of the whole and nothing is evaluated. When the last such selector is
-//! gone, the groups are finer than needed, which costs memory only; they are merged some time later, so that a selector
-//! that comes and goes does not split and merge a whole cluster each time.
+//! The first selector that compares the values of a label makes it visible: groups are split by the
+//! value. The parts inherit the matches of the whole, so nothing is evaluated. After the removal of
+//! the last such selector, the groups are finer than needed, which costs only memory. They are
+//! merged some time later, so that a selector that is added and removed repeatedly does not split
+//! and merge all groups of a cluster each time.
 
 use smallvec::SmallVec;
 
@@ -13,7 +14,7 @@ use crate::selectors::NewSelector;
 use crate::slab::{GroupId, ItemId, ShapeId, TermId};
 
 impl Matcher {
-    /// Makes the labels visible that new selectors compare, for all of them in one pass.
+    /// Makes the labels visible that new selectors compare, in one pass for all selectors.
     pub(crate) fn index_values(
         &mut self,
         new: &[NewSelector],
@@ -52,11 +53,13 @@ impl Matcher {
         }
     }
 
-    /// Splits a group by what is visible now. The group itself keeps the items that are like its first one.
+    /// Splits a group by the values that are visible now. The group keeps the items with the values
+    /// of its first item.
     fn split(&mut self, id: GroupId, nets_of: &dyn Fn(ItemId) -> u64, new_groups: &mut Vec<GroupId>) {
         self.groups.withdraw(id);
         let items = std::mem::take(&mut self.groups.slab[id].items);
-        // The parts together have as many networks as the whole, so that selectors keep theirs.
+        // The parts together have as many networks as the whole, so the numbers of the selectors do
+        // not change.
         self.groups.slab[id].nets = 0;
         let old_terms = self.unlink_terms(id);
         let Group { shape, list, waiting, ref matches, .. } = self.groups.slab[id];
@@ -96,7 +99,7 @@ impl Matcher {
         }
     }
 
-    /// Puts an item into a group without taking it out of another.
+    /// Adds an item to a group without removing it from another one.
     fn assign(&mut self, item: ItemId, group: GroupId) {
         self.items.entry(item).place = Some((group, self.groups.slab[group].items.push(item)));
     }
@@ -107,10 +110,10 @@ impl Matcher {
         }
     }
 
-    /// Merges groups that are finer than needed, once enough has happened since the last time that the effort does not
-    /// count.
+    /// Merges groups that are finer than needed, after enough work since the last time that the
+    /// effort is negligible.
     pub(crate) fn coarsen_if_due(&mut self) {
-        /// After this many flushes it is due in any case.
+        /// Number of flushes after which groups are merged in any case.
         const PATIENCE: usize = 64;
         if self.stale_names == 0 {
             self.churn = 0;
@@ -145,8 +148,9 @@ impl Matcher {
         }
     }
 
-    /// Drops the terms of a group that are not visible any more; if it becomes like another group, moves its items
-    /// there. Both have the same matches, as no selector could tell them apart when all were flushed.
+    /// Removes the terms of a group that are no longer visible. If it then equals another group,
+    /// its items move there. Both groups have the same matches, because no selector could
+    /// distinguish them at the last flush.
     fn merge(&mut self, id: GroupId) {
         self.groups.withdraw(id);
         let old_terms = self.unlink_terms(id);

@@ -1,4 +1,5 @@
-//! Effort and memory that do not depend on the machine, and traps that random histories may miss.
+//! Effort and memory in numbers that do not depend on the machine, and cases that random histories
+//! may miss.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests do not count as tests")]
 
@@ -10,8 +11,8 @@ use tortie_model::desired::Members;
 use tortie_model::{Cidr, Interner, IpSetId, Labels, ProfileName};
 use tortie_selector::Selector;
 
-/// Labels of parents that exist before the first item has them.
-type Known = HashMap<ProfileName, Labels>;
+/// Labels of parents that exist before the first item with the parent.
+type ParentMap = HashMap<ProfileName, Labels>;
 
 fn address(n: u32) -> Cidr {
     Cidr::host(std::net::Ipv4Addr::from_bits(0x0a00_0000 + n).into())
@@ -38,14 +39,15 @@ fn flush(index: &mut MemberIndex<u32>) -> Vec<SetChange> {
     out
 }
 
-/// Items with one of 29 marker labels, five labels that nobody asks for, and one of 100 parents, all combined.
+/// Returns an index of items in all combinations of one of 29 marker labels and one of 100 parents,
+/// with five labels that no selector uses.
 fn tagged(items: u32) -> MemberIndex<u32> {
     let mut interner = Interner::new();
     let mut index = MemberIndex::new(Overlap::Suppress);
     for n in 0..items {
         let noise = (0..5).map(|i| (format!("noise-{i}"), (n / (i + 1) % 7).to_string()));
         let labels = interner.labels(noise.chain([(format!("tag-{}", n % 29), "true".into())])).unwrap();
-        index.set_item(n, &labels, &parents(n % 100), &Known::new(), [address(n)], &[]);
+        index.set_item(n, &labels, &parents(n % 100), &ParentMap::new(), [address(n)], &[]);
     }
     index
 }
@@ -67,7 +69,7 @@ fn broad_selectors_are_not_evaluated_for_each_group() {
     let item = |index: &mut MemberIndex<u32>, n: u32, marked: bool| {
         let labels = [("app", "web".to_owned()), ("a", n.to_string())].into_iter();
         let labels = Labels::from_pairs(labels.chain(marked.then(|| ("mark", String::new())))).unwrap();
-        index.set_item(n, &labels, &parents(n % 10), &Known::new(), [address(n)], &[]);
+        index.set_item(n, &labels, &parents(n % 10), &ParentMap::new(), [address(n)], &[]);
     };
     (0..5_000).for_each(|n| item(&mut index, n, n < 100));
     let broad = |n: u32| match n % 4 {
@@ -88,10 +90,11 @@ fn broad_selectors_are_not_evaluated_for_each_group() {
             other => panic!("{other:?}"),
         })
         .collect();
-    // A quarter of the selectors match marked items, but for the item that 25 of them except.
+    // A quarter of the selectors match the marked items; 25 of them exclude one item each.
     assert_eq!(sizes.iter().filter(|&&size| size == 0).count(), 300);
     assert_eq!(sizes.iter().sum::<usize>(), 100 * 100 - 25);
-    // Many items that change at once are matched alike.
+    // When many items change at once, the selectors that need no label are matched by set
+    // operations.
     (0..5_000).for_each(|n| item(&mut index, n, n < 200));
     assert_eq!(flush(&mut index).len(), 100);
     let before = index.stats().evaluations;
@@ -105,7 +108,7 @@ fn a_value_is_matched_once_for_those_that_have_it() {
     let mut index = tagged(2_900);
     for n in 0..1_000 {
         let labels = Labels::from_pairs([("name", format!("set-{n}"))]).unwrap();
-        index.set_item(1_000_000 + n, &labels, &Arc::default(), &Known::new(), [address(1_000_000 + n)], &[]);
+        index.set_item(1_000_000 + n, &labels, &Arc::default(), &ParentMap::new(), [address(1_000_000 + n)], &[]);
     }
     for n in 0..1_000 {
         add_set(&mut index, &format!("name == 'set-{n}'"));
@@ -119,7 +122,7 @@ fn an_inherited_value_is_matched_once_for_its_heirs() {
     let mut interner = Interner::new();
     let mut index = MemberIndex::new(Overlap::Keep);
     for n in 0..1_000 {
-        let known = Known::from([(parents(n)[0].clone(), interner.labels([("ns", format!("ns-{n}"))]).unwrap())]);
+        let known = ParentMap::from([(parents(n)[0].clone(), interner.labels([("ns", format!("ns-{n}"))]).unwrap())]);
         let labels = interner.labels([("pod", format!("pod-{n}"))]).unwrap();
         index.set_item(n, &labels, &parents(n), &known, [address(n)], &[]);
     }
@@ -131,15 +134,16 @@ fn an_inherited_value_is_matched_once_for_its_heirs() {
 }
 
 #[test]
-fn how_items_are_found_for_a_new_selector_is_counted() {
+fn lookups_for_a_new_selector_are_counted() {
     let mut index = MemberIndex::new(Overlap::Keep);
     for n in 0..20 {
-        let known = Known::from([(parents(n)[0].clone(), Labels::from_pairs([("ns", format!("ns-{n}"))]).unwrap())]);
+        let known =
+            ParentMap::from([(parents(n)[0].clone(), Labels::from_pairs([("ns", format!("ns-{n}"))]).unwrap())]);
         let labels = Labels::from_pairs([("app", format!("app-{n}")), ("tier", format!("{}", n % 2))]).unwrap();
         index.set_item(n, &labels, &parents(n), &known, [address(n)], &[]);
     }
-    // A parent that has what items have themselves elsewhere.
-    let known = Known::from([(parents(20)[0].clone(), Labels::from_pairs([("app", "app-1")]).unwrap())]);
+    // A parent with a label that other items have themselves.
+    let known = ParentMap::from([(parents(20)[0].clone(), Labels::from_pairs([("app", "app-1")]).unwrap())]);
     index.set_item(20, &Labels::default(), &parents(20), &known, [address(20)], &[]);
     let mut found = |selector: &str| {
         let before = index.stats().scans;
@@ -178,26 +182,28 @@ fn how_items_are_found_for_a_new_selector_is_counted() {
 }
 
 #[test]
-fn many_selectors_against_few_items_cost_what_the_items_cost() {
+fn many_selectors_against_few_items_cost_as_much_as_the_items() {
     let mut index: MatchIndex<u32, u32> = MatchIndex::new();
     for n in 0..10_000 {
         index.set_selector(&n, &selector(&format!("app == 'web' && ns == 'ns-{n}'")));
     }
     for n in 0..10 {
-        let known = Known::from([(parents(n)[0].clone(), Labels::from_pairs([("ns", format!("ns-{n}"))]).unwrap())]);
+        let known =
+            ParentMap::from([(parents(n)[0].clone(), Labels::from_pairs([("ns", format!("ns-{n}"))]).unwrap())]);
         index.set_item_with_parents(&n, &Labels::from_pairs([("app", "web")]).unwrap(), &parents(n), &known);
     }
     assert_eq!(index.flush().activated, (0..10).collect::<Vec<_>>());
-    // One selector is filed under `app == 'web'`, as that fact is as rare as the other one at first.
+    // One selector is filed under `app == 'web'`, because at first both facts have equally many
+    // selectors.
     assert!(index.stats().evaluations <= 20, "{:?}", index.stats());
-    index.set_item_with_parents(&10, &Labels::from_pairs([("app", "web")]).unwrap(), &parents(10), &Known::new());
+    index.set_item_with_parents(&10, &Labels::from_pairs([("app", "web")]).unwrap(), &parents(10), &ParentMap::new());
     index.set_parent(&parents(10)[0], Some(&Labels::from_pairs([("ns", "ns-77")]).unwrap()));
     assert_eq!(index.flush().activated, [77]);
     assert!(index.stats().evaluations <= 22, "{:?}", index.stats());
 }
 
 #[test]
-fn splitting_groups_evaluates_nothing_and_says_nothing() {
+fn splitting_groups_evaluates_nothing_and_sends_nothing() {
     let mut index = tagged(2 * 2_900);
     add_set(&mut index, "has(tag-3)");
     flush(&mut index);
@@ -210,7 +216,7 @@ fn splitting_groups_evaluates_nothing_and_says_nothing() {
 }
 
 #[test]
-fn groups_merge_again_some_time_after_nothing_tells_them_apart() {
+fn indistinguishable_groups_merge_after_some_time() {
     let mut index = tagged(2 * 2_900);
     let plain = add_set(&mut index, "has(tag-3)");
     flush(&mut index);
@@ -224,7 +230,7 @@ fn groups_merge_again_some_time_after_nothing_tells_them_apart() {
         assert_eq!(flush(&mut index), []);
     }
     assert_eq!(index.stats().groups, groups);
-    // Merged groups still count as what they were.
+    // The matches of merged groups are still known.
     for n in 0..2 * 2_900 {
         index.remove_item(&n);
     }
@@ -238,7 +244,7 @@ fn a_parent_that_moves_several_holders_of_an_address_moves_it_once() {
     let labels = |team: &str| Labels::from_pairs([("team", team)]).unwrap();
     let shared = address(1);
     for (item, team) in [(1, "a"), (2, "b"), (3, "c")] {
-        index.set_item(item, &labels(team), &parents(0), &Known::new(), [shared], &[]);
+        index.set_item(item, &labels(team), &parents(0), &ParentMap::new(), [shared], &[]);
     }
     let by_team = add_set(&mut index, "has(team)");
     let by_env = add_set(&mut index, "env == 'prod' && team != 'x'");
@@ -247,7 +253,7 @@ fn a_parent_that_moves_several_holders_of_an_address_moves_it_once() {
     let changes = flush(&mut index);
     let [SetChange::Delta(delta)] = &changes[..] else { panic!("{changes:?}") };
     assert_eq!((&delta.id, &delta.added), (&by_env, &Members::Nets(vec![shared])));
-    // There and back is nothing.
+    // A change and its reversal are no change.
     index.set_parent(&parents(0)[0], None);
     index.set_parent(&parents(0)[0], Some(&Labels::from_pairs([("env", "prod")]).unwrap()));
     assert_eq!(flush(&mut index), []);
@@ -258,18 +264,18 @@ fn a_parent_that_moves_several_holders_of_an_address_moves_it_once() {
 }
 
 #[test]
-fn an_item_that_goes_and_comes_back_in_one_batch_is_no_change() {
+fn an_item_removed_and_added_in_one_batch_is_no_change() {
     let mut index = tagged(1_000);
     add_set(&mut index, "has(tag-1)");
     flush(&mut index);
     index.remove_item(&1);
     let labels = Labels::from_pairs([("tag-1", "other"), ("more", "")]).unwrap();
-    index.set_item(1, &labels, &parents(5), &Known::new(), [address(1)], &[]);
+    index.set_item(1, &labels, &parents(5), &ParentMap::new(), [address(1)], &[]);
     assert_eq!(flush(&mut index), []);
 }
 
 #[test]
-fn a_set_that_goes_and_comes_back_in_one_batch_is_sent_in_full() {
+fn a_set_removed_and_added_in_one_batch_is_sent_in_full() {
     let mut index = tagged(100);
     let id = add_set(&mut index, "has(tag-1)");
     let first = flush(&mut index);
@@ -285,14 +291,14 @@ fn a_set_that_goes_and_comes_back_in_one_batch_is_sent_in_full() {
 
 #[test]
 fn mass_deletion_from_a_long_list_is_not_quadratic() {
-    // 20,000 groups on one posting list; a linear search for each would take minutes in a debug build.
+    // 20,000 groups in one list; a linear search for each would take minutes in a debug build.
     let mut interner = Interner::new();
     let mut index = MemberIndex::new(Overlap::Keep);
     add_set(&mut index, "has(id) && id != ''");
     flush(&mut index);
     for n in 0..20_000 {
         let labels = interner.labels([("id", n.to_string())]).unwrap();
-        index.set_item(n, &labels, &parents(0), &Known::new(), [address(n)], &[]);
+        index.set_item(n, &labels, &parents(0), &ParentMap::new(), [address(n)], &[]);
     }
     flush(&mut index);
     assert_eq!(index.stats().groups, 20_000);
@@ -309,7 +315,7 @@ fn keys_with_the_same_matches_share_a_set_that_keeps_its_id() {
     let mut index: MatchIndex<u32, u32> = MatchIndex::new();
     for n in 0..50 {
         let labels = Labels::from_pairs([("app", if n < 40 { "web" } else { "db" })]).unwrap();
-        index.set_item_with_parents(&n, &labels, &parents(n), &Known::new());
+        index.set_item_with_parents(&n, &labels, &parents(n), &ParentMap::new());
     }
     for key in 0..100 {
         index.set_selector(&key, &selector("app == 'web'"));

@@ -1,4 +1,4 @@
-//! How many bytes the index holds for an item.
+//! Memory of the index per item.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests do not count as tests")]
 

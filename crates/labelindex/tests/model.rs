@@ -1,7 +1,7 @@
-//! Both indexes against brute force, on random histories.
+//! Random histories of both indexes, compared with brute force.
 //!
-//! After each flush what the index tells must be exactly what the oracle tells; after everything is removed the index
-//! must be empty.
+//! After each flush the index and the oracle must return the same. After everything is removed the
+//! index must be empty.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests do not count as tests")]
 
@@ -17,11 +17,12 @@ use tortie_model::desired::PortProtocol;
 use tortie_model::{Cidr, EndpointPort, IpSetId, Labels, NamedProtocol, ProfileName, Protocol};
 use tortie_selector::Selector;
 
-/// Enough that sets of groups are taken for broad selectors.
+/// Number of items; enough for the index to match broad selectors by set operations.
 const ITEMS: u8 = 16;
 const KEYS: u8 = 8;
 
-/// Selectors whose facts, visibility and canonical forms differ and overlap. The last two have one canonical form.
+/// Selectors with different and overlapping facts, compared labels and canonical forms. The last
+/// two have the same canonical form.
 const SELECTORS: &[&str] = &[
     "all()",
     "has(a)",
@@ -147,7 +148,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop_oneof![30 => op().prop_map(|op| vec![op]), 1 => Just(all_removed)]
 }
 
-/// A history that ends with everything removed, in random order.
+/// Generates a history that ends with the removal of everything, in random order.
 fn history() -> impl Strategy<Value = Vec<Op>> {
     let teardown: Vec<Op> = (0..ITEMS)
         .map(Op::RemoveItem)
@@ -182,7 +183,7 @@ fn selector(text: &str) -> Selector {
 }
 
 #[test]
-fn items_may_all_be_gone_before_a_flush() {
+fn all_items_may_be_removed_before_a_flush() {
     let mut ops = vec![Op::SetSelector { key: 0, selector: "!has(a)", named_port: None }, Op::Flush];
     let value = |item: u8| vec![('b', item.to_string())];
     let set =
@@ -196,10 +197,10 @@ fn items_may_all_be_gone_before_a_flush() {
     check_members(&ops, Overlap::Keep);
 }
 
-/// With `events` on some flushes, by their number, tells pairs of items and selectors as well.
+/// Every `events`-th flush also compares events for pairs of items and selectors.
 fn check_matches(ops: &[Op], events: Option<usize>) {
     let (mut index, mut oracle) = (MatchIndex::new(), oracle::MatchIndex::new());
-    let (mut flushes, mut told) = (0, BTreeSet::new());
+    let (mut flushes, mut reported) = (0, BTreeSet::new());
     let mut known: HashMap<ProfileName, Labels> = HashMap::new();
     for op in ops {
         match op {
@@ -235,7 +236,7 @@ fn check_matches(ops: &[Op], events: Option<usize>) {
                 flushes += 1;
                 if events.is_some_and(|every| flushes % every == 0) {
                     oracle.flush();
-                    check_events(&index.flush_events(), &mut told, &oracle);
+                    check_events(&index.flush_events(), &mut reported, &oracle);
                 } else {
                     assert_eq!(index.flush(), oracle.flush());
                 }
@@ -244,25 +245,26 @@ fn check_matches(ops: &[Op], events: Option<usize>) {
         }
     }
     if events.is_some() {
-        check_events(&index.flush_events(), &mut told, &oracle);
+        check_events(&index.flush_events(), &mut reported, &oracle);
     }
     assert!(index.is_empty(), "{index:#?}");
 }
 
-/// Each event changes what was told, which then is what there is.
-fn check_events(events: &[MatchEvent<u8, u8>], told: &mut BTreeSet<(u8, u8)>, oracle: &oracle::MatchIndex<u8, u8>) {
+/// Asserts that each event changes the emitted pairs, and that the result equals the current
+/// matches.
+fn check_events(events: &[MatchEvent<u8, u8>], reported: &mut BTreeSet<(u8, u8)>, oracle: &oracle::MatchIndex<u8, u8>) {
     let pair = |event: &MatchEvent<u8, u8>| match *event {
         MatchEvent::Started { item, selector } | MatchEvent::Stopped { item, selector } => (item, selector),
     };
     assert!(events.is_sorted_by_key(pair), "{events:?}");
     for event in events {
         match event {
-            MatchEvent::Started { .. } => assert!(told.insert(pair(event)), "{event:?}"),
-            MatchEvent::Stopped { .. } => assert!(told.remove(&pair(event)), "{event:?}"),
+            MatchEvent::Started { .. } => assert!(reported.insert(pair(event)), "{event:?}"),
+            MatchEvent::Stopped { .. } => assert!(reported.remove(&pair(event)), "{event:?}"),
         }
     }
     let now = (0..KEYS).flat_map(|key| oracle.items_matching(&key).into_iter().map(move |item| (item, key)));
-    assert_eq!(*told, now.collect());
+    assert_eq!(*reported, now.collect());
 }
 
 fn check_answers(index: &MatchIndex<u8, u8>, oracle: &oracle::MatchIndex<u8, u8>) {
@@ -304,8 +306,8 @@ fn check_members(ops: &[Op], overlap: Overlap) {
                 assert!(change.nets_before.iter().eq(before.unwrap_or_default()));
             }
             Op::RemoveItem(item) => {
-                let (told, expected) = (index.remove_item(item), oracle.remove_item(item));
-                assert_eq!(told.map(|nets| nets.iter().collect()), expected);
+                let (reported, expected) = (index.remove_item(item), oracle.remove_item(item));
+                assert_eq!(reported.map(|nets| nets.iter().collect()), expected);
             }
             Op::SetParent(number, labels) => {
                 known.insert(parent(*number), labels_of(labels));
@@ -341,10 +343,10 @@ fn check_members(ops: &[Op], overlap: Overlap) {
                 if matches!(op, Op::Settle) {
                     index.settle();
                 } else {
-                    let (mut told, mut expected) = (Vec::new(), Vec::new());
-                    index.flush(&mut told);
+                    let (mut reported, mut expected) = (Vec::new(), Vec::new());
+                    index.flush(&mut reported);
                     oracle.flush(&mut expected);
-                    assert_eq!(told, expected);
+                    assert_eq!(reported, expected);
                 }
                 for (counted, selector) in counted.values() {
                     assert_eq!(index.count(counted), oracle.count(selector), "{selector:?}");

@@ -1,8 +1,9 @@
-//! Who holds an address.
+//! Items by address.
 //!
-//! Items are entered under the hash of each address of theirs, nothing else is stored: eight bytes for an address, and
-//! the holders found by hash are asked whether they really have it. The table is made when a live set changes for the
-//! first time, or a caller asks for holders: while a snapshot is read there is no live set, and no caller asks.
+//! The table holds only the hash of each address and the item, eight bytes per entry. A look-up by
+//! hash therefore returns candidates, which the caller must check. The table is built when a live
+//! set changes for the first time, or a caller asks for holders. Neither happens while the initial
+//! state is read, so the table costs nothing then.
 
 use ahash::RandomState;
 use tortie_model::Cidr;
@@ -11,7 +12,7 @@ use super::item_members::ItemMembers;
 use crate::id_table::{IdTable, hash_of};
 use crate::slab::{ItemId, SlotId};
 
-/// Items by address.
+/// Hash table of items by address.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Addresses {
     table: IdTable,
@@ -20,7 +21,7 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// Makes the table, if it is not there, of these items, which are all.
+    /// Builds the table from all items, if it does not exist.
     pub(super) fn make<'a>(&mut self, items: impl Iterator<Item = (ItemId, &'a ItemMembers)> + Clone) {
         if self.is_made {
             return;
@@ -30,26 +31,26 @@ impl Addresses {
         items.for_each(|(item, item_members)| self.add(item, item_members));
     }
 
-    /// Forgets the table.
+    /// Frees the table.
     pub(super) fn clear(&mut self) {
         *self = Self { hasher: self.hasher.clone(), ..Self::default() };
     }
 
-    /// Enters an item under all its addresses, if there is a table.
+    /// Adds an item under each of its addresses, if the table exists.
     pub(super) fn add(&mut self, item: ItemId, item_members: &ItemMembers) {
         if self.is_made {
             hashes(&self.hasher, item_members).for_each(|hash| self.table.insert(hash, item.place()));
         }
     }
 
-    /// The opposite of [`Addresses::add`].
+    /// Removes an item from each of its addresses, if the table exists.
     pub(super) fn remove(&mut self, item: ItemId, item_members: &ItemMembers) {
         if self.is_made {
             hashes(&self.hasher, item_members).for_each(|hash| self.table.remove(hash, item.place()));
         }
     }
 
-    /// The items that may hold an address.
+    /// Returns the items that may hold an address.
     pub(super) fn items(&self, net: Cidr) -> impl Iterator<Item = ItemId> {
         self.table.find_all(hash(&self.hasher, net)).map(ItemId::from_place)
     }
@@ -59,7 +60,8 @@ impl Addresses {
     }
 }
 
-/// Prefix lengths do not enter into it: named ports are about the address alone.
+/// Returns the hash of an address, without the prefix length: named ports are looked up by address
+/// alone.
 fn hash(hasher: &RandomState, net: Cidr) -> u32 {
     hash_of(hasher, (net.bits(), net.family()))
 }
@@ -67,7 +69,7 @@ fn hash(hasher: &RandomState, net: Cidr) -> u32 {
 fn hashes(hasher: &RandomState, item_members: &ItemMembers) -> impl Iterator<Item = u32> {
     let mut last = None;
     item_members.nets().filter_map(move |net| {
-        // Networks of the same address and different length stand side by side.
+        // Networks with the same address and different lengths are adjacent.
         let is_new = last.replace(net.to_host()) != Some(net.to_host());
         is_new.then(|| hash(hasher, net))
     })

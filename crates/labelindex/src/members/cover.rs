@@ -1,6 +1,6 @@
-//! Overlap suppression: of a set's networks only those are emitted that no other one covers.
+//! Overlap suppression: a set emits only networks that no other network of the set covers.
 //!
-//! Single addresses cannot cover each other, so only sets that hold a network get a [`Cover`]
+//! Single addresses cannot cover each other, so only a set that contains a network gets a [`Cover`]
 //! (`memberDeduplicator` in `felix/labelindex/named_port_index.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,16 +8,17 @@ use std::ops::Bound;
 
 use tortie_model::{Cidr, Family};
 
-/// All networks of a set, covered ones included.
+/// All networks of a set, including covered ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cover {
     nets: BTreeSet<Cidr>,
-    /// How many there are of each length: only these can cover.
+    /// Number of networks of each prefix length: a search for a covering network tries only these
+    /// lengths.
     lengths: BTreeMap<(Family, u8), usize>,
 }
 
 impl Cover {
-    /// Of sorted networks, each once.
+    /// Returns the cover of sorted networks, each given once.
     pub(super) fn of_sorted(nets: &[Cidr]) -> Self {
         let mut cover = Self { nets: nets.iter().copied().collect(), lengths: BTreeMap::new() };
         for net in nets {
@@ -26,7 +27,8 @@ impl Cover {
         cover
     }
 
-    /// Adds and removes networks, and tells which ones therefore appear and disappear, both sorted.
+    /// Adds and removes networks; returns the networks that therefore appear and disappear, both
+    /// sorted.
     pub(super) fn change(&mut self, added: &[Cidr], removed: &[Cidr]) -> (Vec<Cidr>, Vec<Cidr>) {
         let mut visible: BTreeMap<Cidr, i8> = BTreeMap::new();
         for &net in added {
@@ -67,7 +69,7 @@ impl Cover {
         }
     }
 
-    /// Whether a larger network of the set covers this one.
+    /// Reports whether a larger network of the set covers this one.
     fn is_covered(&self, net: Cidr) -> bool {
         let family = net.family();
         let larger = self.lengths.range((family, 0)..(family, net.prefix_len()));
@@ -76,7 +78,7 @@ impl Cover {
             .any(|outer| self.nets.contains(&outer.masked()))
     }
 
-    /// Calls `with` for the networks inside this one that are in no other one inside it.
+    /// Calls `with` for the networks inside `net` that no other network inside `net` covers.
     fn closest_descendants(&self, net: Cidr, mut with: impl FnMut(Cidr)) {
         let end = net.last_host();
         let mut after = net;
@@ -88,7 +90,7 @@ impl Cover {
     }
 }
 
-/// Keeps of sorted networks those that no other covers.
+/// Removes the networks that another one covers from a sorted list.
 pub(super) fn keep_maximal(nets: &mut Vec<Cidr>) {
     let mut last: Option<Cidr> = None;
     nets.retain(|&net| {

@@ -1,4 +1,4 @@
-//! Items by the addresses that they have.
+//! Look-up of items by address.
 
 use std::hash::Hash;
 use std::net::IpAddr;
@@ -9,7 +9,8 @@ use super::addresses::Addresses;
 use super::item_members::ItemMembers;
 use crate::slab::{ItemId, KeyTable};
 
-/// The items of an index by the addresses that they have, from [`MemberIndex::holders`](crate::MemberIndex::holders).
+/// Look-up of the items of an index by address, from
+/// [`MemberIndex::holders`](crate::MemberIndex::holders).
 #[derive(Debug)]
 pub struct Holders<'i, I> {
     pub(super) addresses: &'i Addresses,
@@ -17,7 +18,8 @@ pub struct Holders<'i, I> {
 }
 
 impl<'i, I: Clone + Eq + Hash> Holders<'i, I> {
-    /// The keys of the items that have this address, in no order. A network around the address does not count.
+    /// Returns the keys of the items with this address, in no particular order. A network that
+    /// contains the address does not count.
     pub fn of(&self, address: IpAddr) -> impl Iterator<Item = &'i I> + use<'i, I> {
         let (items, net) = (self.items, Cidr::host(address));
         let has_it = move |item: &ItemId| items[*item].has_net(net);

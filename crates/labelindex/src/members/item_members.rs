@@ -1,27 +1,27 @@
-//! What an item contributes to the sets that it is in.
+//! Networks and named ports that an item contributes to its sets.
 
 use tortie_model::{Cidr, CidrIter, CidrList, EndpointPort};
 
 use super::member::Member;
 use crate::types::NamedPort;
 
-/// The networks and named ports of an item: nearly always one address, and often nothing else.
+/// Networks and named ports of an item; nearly always a single address, often without ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum ItemMembers {
     #[default]
     Nothing,
     Net(Cidr),
-    /// Without host bits and default routes, sorted, each once.
+    /// Sorted, each once, without host bits; the two halves in place of a default route.
     Nets(CidrList),
     WithPorts(Box<(ItemMembers, Box<[EndpointPort]>)>),
 }
 
-/// The networks of an item, sorted, each once.
+/// Networks of an item, sorted, each once.
 #[derive(Clone, Debug, Default)]
 pub struct ItemNets(ItemMembers);
 
 impl ItemNets {
-    /// The networks in order.
+    /// Returns the networks in order.
     #[must_use]
     pub fn iter(&self) -> CidrIter<'_> {
         self.0.nets()
@@ -66,7 +66,7 @@ impl ItemMembers {
         }
     }
 
-    /// Networks alone, shared if they are as they are held here.
+    /// Returns networks without ports. The list is shared if it is already in canonical form.
     pub(super) fn sharing(nets: &CidrList) -> Self {
         let is_plain = |net: Cidr| net.prefix_len() > 0 && net.masked() == net;
         if nets.len() > 1 && nets.iter().is_sorted_by(|a, b| a < b) && nets.iter().all(is_plain) {
@@ -75,7 +75,7 @@ impl ItemMembers {
         Self::new(nets, &[])
     }
 
-    /// The networks, sorted.
+    /// Returns the networks, sorted.
     pub(super) fn nets(&self) -> CidrIter<'_> {
         match self {
             Self::Nothing => CidrIter::default(),
@@ -85,7 +85,7 @@ impl ItemMembers {
         }
     }
 
-    /// Number of the networks.
+    /// Returns the number of networks.
     pub(super) fn net_count(&self) -> usize {
         match self {
             Self::Nothing => 0,
@@ -95,7 +95,7 @@ impl ItemMembers {
         }
     }
 
-    /// Whether a network is one of the item's.
+    /// Reports whether the item has this network.
     pub(super) fn has_net(&self, net: Cidr) -> bool {
         match self {
             Self::Nothing => false,
@@ -112,20 +112,21 @@ impl ItemMembers {
         }
     }
 
-    /// Calls `with` for each member, each once, of a set for networks or for a named port.
+    /// Calls `with` once for each member that the item contributes to a set: of its networks, or of
+    /// a named port.
     pub(super) fn each_member(&self, named: Option<&NamedPort>, mut with: impl FnMut(Member)) {
         let Some(named) = named else {
             return self.nets().for_each(|net| with(Member::of_net(net)));
         };
-        let meant = |port: &EndpointPort| Some((named.member_protocol(port)?, port.port));
+        let member_port = |port: &EndpointPort| Some((named.member_protocol(port)?, port.port));
         for (place, port) in self.ports().iter().enumerate() {
-            let Some(port) = meant(port) else { continue };
-            if self.ports().iter().take(place).any(|earlier| meant(earlier) == Some(port)) {
+            let Some(port) = member_port(port) else { continue };
+            if self.ports().iter().take(place).any(|earlier| member_port(earlier) == Some(port)) {
                 continue;
             }
             let mut last = None;
             for address in self.nets().map(Cidr::to_host) {
-                // Networks of the same address and different length stand side by side.
+                // Networks with the same address and different lengths are adjacent.
                 if last.replace(address) != Some(address) {
                     with(Member::of_port(address, port));
                 }
@@ -133,17 +134,18 @@ impl ItemMembers {
         }
     }
 
-    /// Whether `each_member` would tell this member.
+    /// Reports whether `each_member` would return this member.
     pub(super) fn contributes(&self, named: Option<&NamedPort>, member: Member) -> bool {
         let Some(named) = named else { return self.has_net(member.net()) };
-        let meant = |port: &EndpointPort| {
+        let member_port = |port: &EndpointPort| {
             named.member_protocol(port).is_some_and(|protocol| member.has_port((protocol, port.port)))
         };
-        self.ports().iter().any(meant) && self.nets().any(|net| net.to_host() == member.net())
+        self.ports().iter().any(member_port) && self.nets().any(|net| net.to_host() == member.net())
     }
 }
 
-/// Networks without host bits and without a default route, sorted, each once.
+/// Returns networks in canonical form: sorted, each once, without host bits, and the two halves in
+/// place of a default route.
 fn canonical(mut nets: Vec<Cidr>) -> Vec<Cidr> {
     if !nets.iter().all(|net| net.is_host()) {
         nets = nets.into_iter().flat_map(|net| net.masked().split_default_route()).collect();

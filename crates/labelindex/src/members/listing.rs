@@ -1,4 +1,4 @@
-//! The members of sets, listed from the items that match.
+//! Listing of set members from matching items.
 
 use std::hash::Hash;
 
@@ -11,21 +11,22 @@ use super::item_members::ItemMembers;
 use crate::slab::{GroupId, SelId, SetId, SideTable};
 use crate::types::NamedPort;
 
-/// Sorts members, and leaves each once.
+/// Sorts members and removes duplicates.
 pub(super) fn sort<T: Ord>(members: &mut Vec<T>) {
     members.sort();
     members.dedup();
 }
 
 impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
-    /// The networks of each of some new sets, in no order and some perhaps twice; none for a set of named ports.
+    /// Returns the networks of each new set, unsorted and possibly with duplicates; none for a set
+    /// of named ports.
     pub(super) fn list_new(&self, new: &[SetId]) -> Vec<Vec<Cidr>> {
         let selectors: Vec<Option<SelId>> = new.iter().map(|&id| self.selector_for_nets(id)).collect();
         // Most items have one network.
         let mut lists: Vec<Vec<Cidr>> =
             selectors.iter().map(|selector| Vec::with_capacity(selector.map_or(0, |s| self.count_items(s)))).collect();
-        // Items that match lie far from each other. If they are many, one look at all in the order in which they lie is
-        // quicker.
+        // Matching items are scattered in memory. If they are many, one pass over all items in
+        // memory order is faster.
         if lists.iter().map(Vec::capacity).sum::<usize>() < self.items.len() / 4 {
             for (list, selector) in lists.iter_mut().zip(selectors) {
                 let items = selector.into_iter().flat_map(|selector| self.item_members_matching(selector));
@@ -63,7 +64,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         groups.flat_map(|&group| &self.matcher.groups.slab[group].items).map(|&item| &self.items[item])
     }
 
-    /// The networks of all items that match, sorted, each once.
+    /// Returns the networks of all matching items, sorted, each once.
     pub(super) fn list_nets(&self, selector: SelId) -> Vec<Cidr> {
         let mut nets = Vec::with_capacity(self.count_items(selector));
         for item_members in self.item_members_matching(selector) {
@@ -73,7 +74,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         nets
     }
 
-    /// The named ports of all items that match, sorted, each once.
+    /// Returns the named ports of all matching items, sorted, each once.
     pub(super) fn list_ports(&self, selector: SelId, named: &NamedPort) -> Vec<IpPortMember> {
         let mut members = Vec::new();
         for item_members in self.item_members_matching(selector) {

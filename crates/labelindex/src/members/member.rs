@@ -1,4 +1,4 @@
-//! A member of a set of either kind.
+//! Members of IP sets.
 
 use tortie_model::Cidr;
 use tortie_model::desired::{IpPortMember, PortProtocol};
@@ -6,7 +6,7 @@ use tortie_model::desired::{IpPortMember, PortProtocol};
 /// A protocol and port.
 type Port = (PortProtocol, u16);
 
-/// A member of a set of either kind.
+/// A member of an IP set: a network, or an address with protocol and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Member {
     net: Cidr,
@@ -22,7 +22,7 @@ impl Member {
         Self { net: address, port: Some(port) }
     }
 
-    /// The network, or the address of the port.
+    /// Returns the network, or the address of a port member.
     pub(super) fn net(self) -> Cidr {
         self.net
     }

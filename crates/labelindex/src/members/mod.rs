@@ -1,10 +1,11 @@
 //! The members of IP sets.
 //!
-//! Membership is derived, not stored: a set is the groups that match its selector, its members are what their items
-//! hold. A set that nobody has a copy of is listed from there when it is asked for, and costs nothing until then. For a
-//! *live* set, one that was emitted, each join and departure of an item is booked (`member_deltas.rs`); at the flush the books
-//! and the number of holders now say whether the member was there before and is there now. An address may have several
-//! holders, which `addresses.rs` finds.
+//! Membership is derived, not stored: a set consists of the groups that match its selector, and its
+//! members are the networks or ports of their items. A new set is listed from them when it is
+//! emitted, and costs nothing until then. For a *live* set, one that was emitted, each join and
+//! departure of an item is counted (`member_deltas.rs`). At the flush, the counts and the current
+//! number of holders show whether a member existed before and exists now. An address may have
+//! several holders; `addresses.rs` finds them.
 
 mod addresses;
 mod cover;
@@ -38,9 +39,10 @@ use listing::sort;
 use member::Member;
 use member_deltas::MemberDeltas;
 
-/// The members of IP sets: items with inherited labels against set definitions.
+/// Index of items with inherited labels and the IP sets to which they contribute.
 ///
-/// Changes are taken at any time and in any order; [`MemberIndex::flush`] tells what became of the sets.
+/// Changes may be made at any time and in any order; [`MemberIndex::flush`] returns the resulting
+/// changes of the sets.
 ///
 /// ```
 /// use std::collections::HashMap;
@@ -76,28 +78,28 @@ pub struct MemberIndex<I> {
     new: Vec<SetId>,
     /// Live sets with pending member deltas.
     booked: Vec<SetId>,
-    /// Sets that were emitted and removed since the last flush.
+    /// Emitted sets that were removed since the last flush.
     dying: FxHashSet<IpSetId>,
-    /// How many sets are live.
+    /// Number of live sets.
     live: usize,
-    /// Number of the networks of all items.
+    /// Number of networks of all items.
     nets: u64,
 }
 
-/// A selector whose networks are counted, whether a set has it or not.
+/// A selector whose networks are counted, whether or not a set uses it.
 #[derive(Debug)]
 #[must_use = "the index keeps the selector until this is given back"]
 pub struct CountedSelector(SelId);
 
-/// What became of an item that was set.
+/// Result of setting an item.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ItemChange<'i, I> {
-    /// Its key, as it is held.
+    /// The item's key, as stored in the index.
     pub key: &'i I,
-    /// Whether it was unknown.
+    /// Whether the item was unknown.
     pub is_new: bool,
-    /// The networks that it had until now.
+    /// Networks of the item before the change.
     pub nets_before: ItemNets,
 }
 
@@ -108,23 +110,23 @@ struct Set {
     /// Whether it was emitted.
     live: bool,
     member_deltas: MemberDeltas,
-    /// All members, for a set that holds a network.
+    /// All members, for a set that contains a network.
     cover: Option<Box<Cover>>,
 }
 
-/// The definition of a set.
+/// Returns the definition of a set.
 #[expect(clippy::expect_used, reason = "a set is defined as soon as it has an id")]
 fn defined(set: &mut Option<Set>) -> &mut Set {
     set.as_mut().expect("known sets are defined")
 }
 
-/// Sorts what was added behind `start`.
+/// Sorts the changes from `start` on by set id.
 fn sort_from(changes: &mut [SetChange], start: usize) {
     changes.split_at_mut(start).1.sort_unstable_by(|a, b| a.id().cmp(b.id()));
 }
 
 impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
-    /// An empty index.
+    /// Returns an empty index.
     #[must_use]
     pub fn new(overlap: Overlap) -> Self {
         Self {
@@ -142,10 +144,10 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         }
     }
 
-    /// Adds or replaces an item: its own labels, its parents from the most to the least specific, whose labels are among
-    /// the `known` ones unless they have none, the networks and the named ports that it contributes. Host bits are cleared
-    /// and a zero-length prefix becomes its two halves; an endpoint, whose prefix lengths do not count, must be given with
-    /// single addresses ([`Cidr::to_host`]).
+    /// Adds or replaces an item with the networks and named ports that it contributes. `parents`
+    /// are in descending precedence; `known` contains the labels of those that have labels. Host
+    /// bits are cleared, and a zero-length prefix becomes its two halves. The prefix lengths of an
+    /// endpoint do not count, so the caller must pass single addresses ([`Cidr::to_host`]).
     pub fn set_item(
         &mut self,
         key: I,
@@ -158,7 +160,8 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         self.set_members(key, labels, parents, known, ItemMembers::new(nets, ports))
     }
 
-    /// As [`MemberIndex::set_item`], for an item that has networks alone, which are shared if they need no change.
+    /// As [`MemberIndex::set_item`], for an item with networks only. The list is shared if it is
+    /// already in canonical form.
     pub fn set_network_set(
         &mut self,
         key: I,
@@ -199,7 +202,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         ItemChange { key: self.items.key(item), is_new, nets_before: item_members.into() }
     }
 
-    /// Removes an item. Returns the networks that it had; `None` if there is no such item.
+    /// Removes an item. Returns its networks; `None` if the item does not exist.
     pub fn remove_item(&mut self, key: &I) -> Option<ItemNets> {
         let item = self.items.find(key)?;
         self.book_item(item, -1);
@@ -210,13 +213,13 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         Some(item_members.into())
     }
 
-    /// Says which labels a parent hands down now; `None` if the parent is gone. Has no effect on a parent that no item
-    /// has.
+    /// Sets the labels that items inherit from a parent; `None` if the parent is removed. Has no
+    /// effect on a parent that no item has.
     pub fn set_parent(&mut self, name: &ProfileName, labels: Option<&Labels>) {
         self.matcher.set_parent(name, labels);
     }
 
-    /// Adds a set, or gives it another definition, upon which it is emitted in full.
+    /// Adds a set or changes its definition. After a change, the next flush emits the set in full.
     pub fn add_set(&mut self, id: &IpSetId, definition: SetDefinition) {
         let SetDefinition { selector, named_port } = definition;
         let selector = self.matcher.acquire(&selector);
@@ -256,8 +259,9 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         self.matcher.release(selector);
     }
 
-    /// Counts the networks of the items that a selector matches, from the next [`MemberIndex::settle`] or
-    /// [`MemberIndex::flush`] on until the answer is given back to [`MemberIndex::release_count`]. Costs no list of members.
+    /// Counts the networks of the items that a selector matches, without a list of members. The
+    /// count is valid from the next [`MemberIndex::settle`] or [`MemberIndex::flush`] on, until the
+    /// result is passed to [`MemberIndex::release_count`].
     ///
     /// ```
     /// use std::sync::Arc;
@@ -277,26 +281,27 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         CountedSelector(self.matcher.acquire(selector))
     }
 
-    /// Ends the count of [`MemberIndex::count_selector`].
+    /// Ends a count of [`MemberIndex::count_selector`].
     pub fn release_count(&mut self, CountedSelector(selector): CountedSelector) {
         self.matcher.release(selector);
     }
 
-    /// Number of the networks of the items that matched a selector when the index settled last, with the changes of these
-    /// items since. A network of several items counts for each.
+    /// Returns the number of networks of the items that matched a selector at the last
+    /// [`MemberIndex::settle`] or [`MemberIndex::flush`]. Later changes of these items are
+    /// included. A network that several items have is counted for each of them.
     #[must_use]
     pub fn count(&self, counted: &CountedSelector) -> u64 {
         self.matcher.nets_matching(counted.0)
     }
 
-    /// Number of the networks of all items.
+    /// Returns the number of networks of all items.
     #[must_use]
     pub const fn net_count(&self) -> u64 {
         self.nets
     }
 
-    /// The items by their addresses. The first call enters all items into a table, which costs 9 to 14 bytes for an address
-    /// and is kept up to date while there are items.
+    /// Returns a look-up of items by address. The first call adds all items to a table, which takes
+    /// 9 to 14 bytes per address and is kept up to date as long as the index has items.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -316,7 +321,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         Holders { addresses: &self.addresses, items: &self.items }
     }
 
-    /// Adds the networks of an item to those of its group, or takes them away.
+    /// Adds the networks of an item to the number of its group, or subtracts them.
     #[expect(clippy::expect_used, reason = "networks are added before they are taken away")]
     fn change_nets(&mut self, item: ItemId, is_added: bool) {
         let nets = self.items[item].net_count();
@@ -329,7 +334,8 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         self.matcher.change_nets(item, change);
     }
 
-    /// Books an item's contributions to the live sets that its group matched at the last flush.
+    /// Adds `count` to the members that an item contributes to the live sets that its group matched
+    /// at the last flush.
     #[expect(clippy::expect_used, reason = "items are put into a group when they are added")]
     fn book_item(&mut self, item: ItemId, count: i32) {
         if self.live == 0 {
@@ -350,7 +356,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         }
     }
 
-    /// Books the contributions of all items of a group whose matches changed.
+    /// Counts the contributions of all items of a group whose matches changed.
     fn book_group(&mut self, change: Change) {
         let Some(group) = self.matcher.group(change.group) else { return };
         for &id in self.sets_of.get(change.selector).into_iter().flatten() {
@@ -367,7 +373,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         }
     }
 
-    /// Matches everything that was added or changed, and lists nothing: the counts are up to date then.
+    /// Matches all changes without listing members, so that the counts are up to date.
     pub fn settle(&mut self) {
         let items = &self.items;
         let nets_of = |item| items[item].net_count() as u64;
@@ -381,8 +387,9 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         self.matcher.orphaned = Vec::new();
     }
 
-    /// Appends the changes since the previous flush: new sets in full, for other sets the members that joined or left, both
-    /// sorted by id, then the removed sets, sorted by id. A set that was removed and added again is a new one.
+    /// Appends the changes since the previous flush: new sets in full and the joined and departed
+    /// members of other sets, sorted by id, then the removed sets, sorted by id. A set that was
+    /// removed and added again is a new one.
     pub fn flush(&mut self, out: &mut Vec<SetChange>) {
         self.settle();
         self.matcher.coarsen_if_due();
@@ -420,9 +427,10 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         }
     }
 
-    /// Gives a new set, which is live from now on, its members: the networks that match it, or else its named ports.
+    /// Makes a new set live and returns its members: the given networks, sorted, or its named
+    /// ports.
     fn full(&mut self, id: SetId, mut nets: Vec<Cidr>) -> Option<IpSetUpdate> {
-        // It may be gone again, and was perhaps made twice.
+        // The set may have been removed again, or have been added twice.
         let set = self.sets.get(id)?.as_ref().filter(|set| !set.live)?;
         let (members, cover) = match &set.named_port {
             Some(named) => (Members::IpPorts(self.list_ports(set.selector, named)), None),
@@ -447,13 +455,13 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         Some(IpSetUpdate { id: self.sets.key(id).clone(), set_type, members })
     }
 
-    /// Turns the member deltas of a live set into what changed.
+    /// Converts the member deltas of a live set to changes of the set.
     fn delta(&mut self, id: SetId) -> Option<IpSetDelta> {
         let set = defined(&mut self.sets[id]);
         let (selector, named) = (set.selector, set.named_port.clone());
         let (mut added, mut removed): (Vec<Member>, Vec<Member>) = (Vec::new(), Vec::new());
         for (member, net) in std::mem::take(&mut set.member_deltas).entries() {
-            // With `net` more holders than at the last flush, it was not there if these are all.
+            // A member that has gained `net` holders is new if it has exactly `net` holders.
             let limit = net.max(1).unsigned_abs() as usize;
             let holders = self.count_holders(selector, named.as_ref(), member, limit + 1);
             if net > 0 && holders == limit {
@@ -482,7 +490,8 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         (!added.is_empty() || !removed.is_empty()).then_some(IpSetDelta { id, added, removed })
     }
 
-    /// How many items contribute a member to the sets of a selector; not counted beyond `limit`.
+    /// Returns the number of items that contribute a member to the sets of a selector, but at most
+    /// `limit`.
     fn count_holders(&self, selector: SelId, named: Option<&NamedPort>, member: Member, limit: usize) -> usize {
         let groups = &self.matcher.groups.slab;
         let matches = |item| self.matcher.group_of(item).is_some_and(|group| groups[group].find(selector).is_ok());
@@ -490,7 +499,8 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         self.addresses.items(member.net()).filter(|&item| matches(item) && holds(item)).take(limit).count()
     }
 
-    /// Reduces a change of a set's networks to a change of those that no other covers.
+    /// Reduces a change of a set's networks to a change of those that no other network of the set
+    /// covers.
     fn suppress(&mut self, id: SetId, added: Vec<Cidr>, removed: Vec<Cidr>) -> (Vec<Cidr>, Vec<Cidr>) {
         let set = defined(&mut self.sets[id]);
         if self.overlap == Overlap::Keep || (set.cover.is_none() && added.iter().all(|net| net.is_host())) {
@@ -498,7 +508,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         }
         let (selector, cover) = (set.selector, set.cover.take());
         let mut cover = cover.unwrap_or_else(|| {
-            // The first network in the set: until now it was all single addresses.
+            // The first networks in the set: until now it contained single addresses only.
             let now = self.list_nets(selector);
             let kept = now.into_iter().filter(|net| added.binary_search(net).is_err());
             let mut before: Vec<Cidr> = kept.chain(removed.iter().copied()).collect();
@@ -510,7 +520,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
         change
     }
 
-    /// Whether nothing is held. What was removed is held until the next flush.
+    /// Reports whether the index holds no data. Removed objects are held until the next flush.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.matcher.is_empty()
@@ -524,7 +534,7 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
             && self.nets == 0
     }
 
-    /// Sizes and effort.
+    /// Returns sizes and effort.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.matcher.stats()

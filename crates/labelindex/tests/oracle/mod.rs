@@ -1,6 +1,6 @@
-//! Both indexes by brute force: every flush evaluates everything.
+//! Brute-force versions of both indexes: every flush evaluates everything.
 //!
-//! Methods are as those of the real ones.
+//! The methods correspond to those of the indexes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl LabelSource for Effective<'_> {
 
 type Labelled = (Labels, Arc<[ProfileName]>);
 
-/// Items with inherited labels against keyed selectors.
+/// Oracle of [`tortie_labelindex::MatchIndex`].
 pub(crate) struct MatchIndex<I, S> {
     items: BTreeMap<I, Labelled>,
     parents: BTreeMap<ProfileName, Labels>,
@@ -109,7 +109,7 @@ struct Item {
     ports: Vec<EndpointPort>,
 }
 
-/// The members of IP sets: items with inherited labels against set definitions.
+/// Oracle of [`tortie_labelindex::MemberIndex`].
 #[derive(Clone, Debug)]
 pub(crate) struct MemberIndex<I> {
     overlap: Overlap,
@@ -128,7 +128,7 @@ enum Contents {
 }
 
 impl<I: Clone + Ord> MemberIndex<I> {
-    /// An empty index.
+    /// Returns an empty index.
     pub(crate) fn new(overlap: Overlap) -> Self {
         Self {
             overlap,
@@ -140,10 +140,10 @@ impl<I: Clone + Ord> MemberIndex<I> {
         }
     }
 
-    /// Adds or replaces an item: its own labels, its parents from the most to the least specific, the networks and the
-    /// named ports that it contributes. Host bits are cleared and a zero-length prefix becomes its two halves; an
-    /// endpoint, whose prefix lengths do not count, must be given with single addresses ([`Cidr::to_host`]). Returns the
-    /// networks that it had.
+    /// Adds or replaces an item. `parents` are in descending precedence. Host bits of the networks
+    /// are cleared, and a zero-length prefix becomes its two halves. The prefix lengths of an
+    /// endpoint do not count, so the caller must pass single addresses ([`Cidr::to_host`]). Returns
+    /// the former networks.
     pub(crate) fn set_item(
         &mut self,
         key: &I,
@@ -157,17 +157,17 @@ impl<I: Clone + Ord> MemberIndex<I> {
         self.items.insert(key.clone(), item).map(|item| item.nets.into_iter().collect())
     }
 
-    /// Removes an item. Returns the networks that it had.
+    /// Removes an item. Returns its networks.
     pub(crate) fn remove_item(&mut self, key: &I) -> Option<BTreeSet<Cidr>> {
         self.items.remove(key).map(|item| item.nets.into_iter().collect())
     }
 
-    /// Says which labels a parent hands down; `None` if the parent is gone.
+    /// Sets the labels that items inherit from a parent; `None` if the parent is removed.
     pub(crate) fn set_parent(&mut self, name: &ProfileName, labels: Option<&Labels>) {
         set_parent(&mut self.parents, name, labels);
     }
 
-    /// Adds a set, or gives it another definition, upon which it is emitted in full.
+    /// Adds a set or changes its definition. After a change, the next flush emits the set in full.
     pub(crate) fn add_set(&mut self, id: &IpSetId, definition: SetDefinition) {
         if self.sets.get(id) != Some(&definition) {
             self.sets.insert(id.clone(), definition);
@@ -181,8 +181,9 @@ impl<I: Clone + Ord> MemberIndex<I> {
         self.new.remove(id);
     }
 
-    /// Appends what changed since the previous flush: new sets in full, for other sets what joined or left, both sorted
-    /// by id, then the removed sets, sorted by id. A set that was removed and added again is a new one.
+    /// Appends the changes since the previous flush: new sets in full and the joined and departed
+    /// members of other sets, sorted by id, then the removed sets, sorted by id. A set that was
+    /// removed and added again is a new one.
     pub(crate) fn flush(&mut self, out: &mut Vec<SetChange>) {
         let gone: Vec<IpSetId> = self.emitted.keys().filter(|id| !self.sets.contains_key(*id)).cloned().collect();
         let new = std::mem::take(&mut self.new);
@@ -201,7 +202,7 @@ impl<I: Clone + Ord> MemberIndex<I> {
         }
     }
 
-    /// Number of the networks of the items that match.
+    /// Returns the number of networks of the matching items.
     pub(crate) fn count(&self, selector: &Selector) -> u64 {
         self.matching(selector).map(|item| item.nets.iter().collect::<BTreeSet<_>>().len() as u64).sum()
     }
