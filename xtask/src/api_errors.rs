@@ -101,8 +101,8 @@ mod tests {
             "pub type a::F<'o> = (dyn core::ops::function::Fn() -> core::result::Result<u8, alloc::string::String> + 'o)",
             "pub a::T::field: core::option::Option<core::result::Result<fn() -> u8, alloc::string::String>>",
         ] {
-            let told = missing([line].into_iter());
-            assert!(told.len() == 1 && told[0].contains(" is no type of error: "), "{line}: {told:?}");
+            let problems = missing([line].into_iter());
+            assert!(problems.len() == 1 && problems[0].contains(" is no type of error: "), "{line}: {problems:?}");
         }
         for line in [
             "pub fn a::f() -> core::result::Result<alloc::string::String, std::io::error::Error>",
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told() {
+    fn missing_implementations_are_reported() {
         let good = "pub enum a::private::ReadError\nimpl core::error::Error for a::ReadError\n\
                     pub struct a::InputProblem<'a>\nimpl<'a> core::fmt::Display for a::InputProblem<'a>\n";
         assert_eq!(missing([good].into_iter()), [""; 0]);
@@ -123,8 +123,14 @@ mod tests {
                    pub fn tortie_a::f() -> core::result::Result<(u8, alloc::vec::Vec<u8>), tortie_a::Missing>\n\
                    pub fn tortie_a::g<E>() -> core::result::Result<u8, E> where E: core::fmt::Debug\n\
                    pub fn tortie_a::h() -> core::result::Result<u8, std::io::error::Error>\n";
-        let told = missing([bad].into_iter());
-        assert_eq!(told[..2], ["a::InputProblem does not implement Display", "a::ParseError does not implement Error"]);
-        assert!(told.len() == 3 && told[2].starts_with("tortie_a::Missing does not implement Error"), "{told:?}");
+        let problems = missing([bad].into_iter());
+        assert_eq!(
+            problems[..2],
+            ["a::InputProblem does not implement Display", "a::ParseError does not implement Error"]
+        );
+        assert!(
+            problems.len() == 3 && problems[2].starts_with("tortie_a::Missing does not implement Error"),
+            "{problems:?}"
+        );
     }
 }

@@ -11,12 +11,12 @@ use crate::shell::root;
 struct Generated {
     proto: &'static str,
     rust: &'static str,
-    what: What,
+    kind: CodeKind,
 }
 
 /// The code that is generated from a protocol file.
 #[derive(Clone, Copy)]
-enum What {
+enum CodeKind {
     Messages,
     /// Clients of the services; the messages are in another crate.
     Clients,
@@ -26,17 +26,17 @@ const GENERATED: &[Generated] = &[
     Generated {
         proto: "crates/protocol/proto/felix.proto",
         rust: "crates/protocol/src/generated/felix.rs",
-        what: What::Messages,
+        kind: CodeKind::Messages,
     },
     Generated {
         proto: "crates/protocol/proto/felix.proto",
         rust: "crates/node/src/policysync/generated/client.rs",
-        what: What::Clients,
+        kind: CodeKind::Clients,
     },
     Generated {
         proto: "crates/node/proto/goldmane.proto",
         rust: "crates/node/src/flows/goldmane/generated/goldmane.rs",
-        what: What::Messages,
+        kind: CodeKind::Messages,
     },
 ];
 
@@ -62,7 +62,7 @@ impl Generated {
         let mut config = prost_build::Config::new();
         // Equal messages have equal bytes only if their maps are ordered.
         config.btree_map(["."]);
-        if matches!(self.what, What::Clients) {
+        if matches!(self.kind, CodeKind::Clients) {
             config.extern_path(".felix", "::tortie_protocol::felix");
             config.service_generator(tonic_prost_build::configure().build_server(false).service_generator());
         }

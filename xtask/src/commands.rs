@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use xtask::package::{self, Binary, Limit, Made, Package};
+use xtask::package::{self, Binary, BuiltPackages, Limit, Package};
 
 use crate::needs;
 use crate::programs::{OF_TESTS, Programs};
@@ -26,10 +26,10 @@ pub(crate) fn demo(args: &[String]) -> Result<(), String> {
     run(demo.arg("--agent").arg(path("tortie")?).args(args).current_dir(root()))
 }
 
-/// Runs this program again, built with the feature of the same name as the command.
+/// Runs this program again, built with a feature.
 #[cfg(not(all(feature = "codegen", feature = "api", feature = "tidy")))]
-pub(crate) fn with_feature(command: &str, args: &[String]) -> Result<(), String> {
-    let again = ["run", "--quiet", "--locked", "--package", "xtask", "--features", command, "--", command];
+pub(crate) fn with_feature(feature: &str, command: &str, args: &[String]) -> Result<(), String> {
+    let again = ["run", "--quiet", "--locked", "--package", "xtask", "--features", feature, "--", command];
     run(cargo(&again).args(args))
 }
 
@@ -107,23 +107,23 @@ pub(crate) fn package(args: &[String]) -> Result<(), String> {
     }
     needs::to_package()?;
     std::fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
-    let mut made = Vec::new();
+    let mut binaries = Vec::new();
     if default {
         let agent = build_dist(&[])?;
-        made.push(("default features", Binary::split(&agent, &out, "tortie-default")?, Limit::DEFAULT));
+        binaries.push(("default features", Binary::split(&agent, &out, "tortie-default")?, Limit::DEFAULT));
     }
     if full {
         let agent = build_dist(&["--features", "full"])?;
         let sbom = out.join("tortie.cdx.json");
         let package = Package { agent, out, epoch: package::epoch(), compression: 9 };
-        let Made { binary, debian, image } = package.make()?;
+        let BuiltPackages { binary, debian, image } = package.make()?;
         let bill = package::write_sbom(&["--features", "full"], &host()?, &sbom)?;
         println!("{}\n{}\n{}", debian.display(), image.display(), bill.display());
-        made.push(("all features (`full`)", binary, Limit::FULL));
+        binaries.push(("all features (`full`)", binary, Limit::FULL));
     }
-    let rows: Vec<_> = made.iter().map(|(name, binary, limit)| (*name, binary, *limit)).collect();
+    let rows: Vec<_> = binaries.iter().map(|(name, binary, limit)| (*name, binary, *limit)).collect();
     print!("{}", package::table(&rows));
-    made.iter().try_for_each(|(_, binary, limit)| binary.hold_to(*limit))
+    binaries.iter().try_for_each(|(_, binary, limit)| binary.hold_to(*limit))
 }
 
 /// Returns the target of packages.

@@ -14,6 +14,8 @@ mod cycles;
 mod deny;
 mod features;
 mod fuzz;
+#[cfg(feature = "tidy")]
+mod log_events;
 mod metadata;
 mod needs;
 #[cfg(feature = "tidy")]
@@ -52,6 +54,7 @@ cargo xtask COMMAND
   codegen             generate Rust from the protocol files, to be committed
   api [--check]       write the public API of each library, to be committed; --check only compares it
   parameters          write the table of Felix's parameters to docs/parameters.md, to be committed
+  log-events          write the table of log events to docs/book/src/reference/log-events.md, to be committed
   manual [DIR]        write manual pages of all commands, and completions for bash, zsh and fish, to DIR (target/manual),
                       laid out as below /usr/share
   package [--out DIR] [--default | --full]
@@ -118,12 +121,16 @@ fn main() -> ExitCode {
         #[cfg(feature = "codegen")]
         "codegen" => codegen::run(),
         #[cfg(not(feature = "codegen"))]
-        "codegen" => commands::with_feature("codegen", &rest),
+        "codegen" => commands::with_feature("codegen", "codegen", &rest),
         #[cfg(feature = "api")]
         "api" => api::run(&rest),
         #[cfg(not(feature = "api"))]
-        "api" => commands::with_feature("api", &rest),
+        "api" => commands::with_feature("api", "api", &rest),
         "parameters" => commands::parameters(),
+        #[cfg(feature = "tidy")]
+        "log-events" => log_events::write(),
+        #[cfg(not(feature = "tidy"))]
+        "log-events" => commands::with_feature("tidy", "log-events", &rest),
         "manual" => commands::manual(&rest),
         "package" => commands::package(&rest),
         "try-package" => trial::try_package(&rest),
@@ -131,7 +138,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "tidy")]
         "tidy" => tidy::run(&rest),
         #[cfg(not(feature = "tidy"))]
-        "tidy" => commands::with_feature("tidy", &rest),
+        "tidy" => commands::with_feature("tidy", "tidy", &rest),
         "deny" => deny::run(),
         "features" => features::check(&rest),
         "publish-check" => publish::check(&rest),

@@ -30,7 +30,7 @@ pub(crate) fn check(packages: &[Value], wrong: &mut Vec<String>) -> Result<(), S
             documents(name, package, wrong)?;
         }
     }
-    circles(packages, wrong);
+    check_cycles(packages, wrong);
     compiler(packages, wrong)
 }
 
@@ -70,7 +70,7 @@ fn documents(name: &str, package: &Value, wrong: &mut Vec<String>) -> Result<(),
         wrong.push(format!("{name}: the crate has features, but src/lib.rs does not enable `doc_cfg` for docs.rs"));
     }
     let readme = read("README.md")?;
-    if !says_for_whom(&readme) {
+    if !names_audience(&readme) {
         wrong.push(format!("{name}: the first lines of README.md do not say `For …; not for …`"));
     }
     for link in links(&readme) {
@@ -82,7 +82,7 @@ fn documents(name: &str, package: &Value, wrong: &mut Vec<String>) -> Result<(),
     Ok(())
 }
 
-fn says_for_whom(readme: &str) -> bool {
+fn names_audience(readme: &str) -> bool {
     let first: Vec<&str> = readme.lines().take(FIRST_LINES).collect();
     let mut paragraphs = first.split(|line| line.is_empty()).map(|lines| lines.join(" "));
     paragraphs.any(|text| text.starts_with("For ") && text.contains("; not "))
@@ -108,7 +108,7 @@ fn links(text: &str) -> Vec<String> {
 
 /// Checks for cyclic dependencies. A registry accepts a package only if it has all dependencies
 /// with a version, including those of tests.
-fn circles(packages: &[Value], wrong: &mut Vec<String>) {
+fn check_cycles(packages: &[Value], wrong: &mut Vec<String>) {
     let published: BTreeSet<&str> = packages
         .iter()
         .filter(|package| !is_unpublished(package))
@@ -124,12 +124,12 @@ fn circles(packages: &[Value], wrong: &mut Vec<String>) {
     }
     loop {
         let ready: BTreeSet<&str> =
-            waits.iter().filter(|(_, for_whom)| for_whom.is_empty()).map(|(name, _)| *name).collect();
+            waits.iter().filter(|(_, dependencies)| dependencies.is_empty()).map(|(name, _)| *name).collect();
         if ready.is_empty() {
             break;
         }
         waits.retain(|name, _| !ready.contains(name));
-        waits.values_mut().for_each(|for_whom| for_whom.retain(|name| !ready.contains(name)));
+        waits.values_mut().for_each(|dependencies| dependencies.retain(|name| !ready.contains(name)));
     }
     if !waits.is_empty() {
         let names: Vec<&str> = waits.into_keys().collect();
@@ -148,8 +148,8 @@ fn compiler(packages: &[Value], wrong: &mut Vec<String>) -> Result<(), String> {
         wrong.push(format!("`rust-version` is not the same everywhere: {oldest:?}"));
         return Ok(());
     };
-    let told = output(&mut command("rustc", &["--version"]))?;
-    let used = told.split_whitespace().nth(1).unwrap_or_default();
+    let version_text = output(&mut command("rustc", &["--version"]))?;
+    let used = version_text.split_whitespace().nth(1).unwrap_or_default();
     if version(used) < version(oldest) {
         wrong.push(format!("Rust {used} is older than `rust-version`, {oldest}"));
     }
@@ -178,20 +178,20 @@ mod tests {
     }
 
     #[test]
-    fn whom_it_is_for_is_said_at_the_beginning() {
-        assert!(says_for_whom("# x\n\nWhat it is.\n\nFor those who\nwant it; not for others.\n\nMore.\n"));
-        assert!(!says_for_whom("# x\n\nWhat it is.\n\nFor those who want it.\n"));
+    fn the_audience_is_named_in_the_first_lines() {
+        assert!(names_audience("# x\n\nWhat it is.\n\nFor those who\nwant it; not for others.\n\nMore.\n"));
+        assert!(!names_audience("# x\n\nWhat it is.\n\nFor those who want it.\n"));
         let late = format!("# x\n\n{}For those; not for others.\n", "More.\n\n".repeat(FIRST_LINES));
-        assert!(!says_for_whom(&late));
+        assert!(!names_audience(&late));
     }
 
     #[test]
-    fn packages_that_wait_for_each_other_are_told() {
+    fn cyclic_dependencies_are_reported() {
         let package = |name: &str, kind: Value, req: &str, other: &str| json!({ "name": name, "publish": null, "dependencies": [{ "name": other, "kind": kind, "req": req }] });
         let mut wrong = Vec::new();
-        circles(&[package("a", Value::Null, "^0.1", "b"), package("b", json!("dev"), "*", "a")], &mut wrong);
+        check_cycles(&[package("a", Value::Null, "^0.1", "b"), package("b", json!("dev"), "*", "a")], &mut wrong);
         assert_eq!(wrong, [""; 0]);
-        circles(&[package("a", Value::Null, "^0.1", "b"), package("b", json!("dev"), "^0.1", "a")], &mut wrong);
+        check_cycles(&[package("a", Value::Null, "^0.1", "b"), package("b", json!("dev"), "^0.1", "a")], &mut wrong);
         assert!(wrong[0].starts_with("none of a, b can be published first"), "{wrong:?}");
     }
 

@@ -28,14 +28,14 @@ use rules::{COMMIT, EXCEPTIONS, Exception, HELP, Limit, RULES, Rule};
 const SKIPPED: &[&str] = &["fuzz/artifacts", "fuzz/corpus", "fuzz/target", "target", "testdata", "xtask/public-api"];
 
 /// A place that breaks a rule.
-struct Place {
+struct Violation {
     /// The path from the root and the line, or the hash of a commit.
     at: String,
     rule: &'static str,
     text: String,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: {}", self.at, self.rule, self.text)
     }
@@ -44,7 +44,7 @@ impl fmt::Display for Place {
 /// The places of each rule but for exceptions, and the number of words.
 #[derive(Default)]
 struct Survey {
-    places: BTreeMap<&'static str, Vec<Place>>,
+    violations: BTreeMap<&'static str, Vec<Violation>>,
     /// The indices of exceptions that hold for some place.
     used: BTreeSet<usize>,
     words: usize,
@@ -53,7 +53,7 @@ struct Survey {
 /// Checks all rules.
 pub(crate) fn check(wrong: &mut Vec<String>) -> Result<(), String> {
     let survey = Survey::of(&root())?;
-    RULES.iter().for_each(|rule| survey.hold(rule, wrong));
+    RULES.iter().for_each(|rule| survey.check_limit(rule, wrong));
     let unused = EXCEPTIONS.iter().enumerate().filter(|(index, _)| !survey.used.contains(index));
     wrong.extend(unused.map(|(_, Exception { rule, file, text, reason })| {
         format!("{file}: {rule}: no place has `{text}`; remove the exception ({reason}) in xtask/src/prose/rules.rs")
@@ -72,7 +72,7 @@ pub(crate) fn print(rule: Option<&str>) -> Result<(), String> {
         let names: Vec<&str> = RULES.iter().map(|rule| rule.name).collect();
         format!("there is no rule `{name}`; there are {}", names.join(", "))
     })?;
-    survey.places(rule).iter().for_each(|place| println!("{place}"));
+    survey.violations(rule).iter().for_each(|violation| println!("{violation}"));
     Ok(())
 }
 
@@ -87,12 +87,12 @@ impl Survey {
                 commands.add(&file, &content)?;
             }
         }
-        for summary in commands.wrong() {
+        for summary in commands.violations() {
             survey.push(&summary.file, Finding { rule: HELP, line: summary.line, text: summary.text.clone() });
         }
-        for commit in commits::wrong(root)? {
-            let place = Place { at: commit.hash, rule: COMMIT, text: commit.subject };
-            survey.places.entry(COMMIT).or_default().push(place);
+        for commit in commits::violations(root)? {
+            let violation = Violation { at: commit.hash, rule: COMMIT, text: commit.subject };
+            survey.violations.entry(COMMIT).or_default().push(violation);
         }
         Ok(survey)
     }
@@ -117,30 +117,30 @@ impl Survey {
             self.used.insert(index);
             return;
         }
-        self.places.entry(rule).or_default().push(Place { at: format!("{file}:{line}"), rule, text });
+        self.violations.entry(rule).or_default().push(Violation { at: format!("{file}:{line}"), rule, text });
     }
 
-    fn places(&self, rule: &Rule) -> &[Place] {
-        self.places.get(rule.name).map_or(&[], Vec::as_slice)
+    fn violations(&self, rule: &Rule) -> &[Violation] {
+        self.violations.get(rule.name).map_or(&[], Vec::as_slice)
     }
 
     /// The number of places for each thousand words.
     fn rate(&self, rule: &Rule) -> f64 {
-        1000.0 * self.places(rule).len() as f64 / self.words.max(1) as f64
+        1000.0 * self.violations(rule).len() as f64 / self.words.max(1) as f64
     }
 
     /// Adds the places of a rule that exceeds its limit, and prints a line where the limit is too
     /// high.
-    fn hold(&self, rule: &Rule, wrong: &mut Vec<String>) {
-        let places = self.places(rule);
+    fn check_limit(&self, rule: &Rule, wrong: &mut Vec<String>) {
+        let violations = self.violations(rule);
         let (is_over, is_under) = match rule.limit {
-            Limit::AtMost(limit) => (places.len() > limit, places.len() < limit),
+            Limit::AtMost(limit) => (violations.len() > limit, violations.len() < limit),
             Limit::PerThousandWords(limit) => (self.rate(rule) > limit, self.rate(rule) < limit - 0.1),
             Limit::Advice => (false, false),
         };
         if is_over {
             if rule.limit == Limit::AtMost(0) {
-                wrong.extend(places.iter().map(Place::to_string));
+                wrong.extend(violations.iter().map(Violation::to_string));
             }
             let name = rule.name;
             wrong.push(format!("{}; `cargo xtask tidy --list {name}` prints the places", self.summary(rule)));
@@ -151,7 +151,7 @@ impl Survey {
 
     fn summary(&self, rule: &Rule) -> String {
         let Rule { name, limit, advice, wrong, right, .. } = rule;
-        let count = self.places(rule).len();
+        let count = self.violations(rule).len();
         let count = match limit {
             Limit::AtMost(limit) => format!("{count} places, at most {limit}"),
             Limit::PerThousandWords(limit) => format!("{:.1} per 1,000 words, at most {limit}", self.rate(rule)),
@@ -190,12 +190,12 @@ mod tests {
         survey.add("a.md", "Nobody asks.\n\nSomebody asks.", &Phrases::compile());
         let rule = Rule { name: "actor", finds: Finds::Measure, limit, advice: "name it", wrong: "a", right: "b" };
         let mut wrong = Vec::new();
-        survey.hold(&rule, &mut wrong);
+        survey.check_limit(&rule, &mut wrong);
         wrong
     }
 
     #[test]
-    fn more_places_than_the_limit_are_wrong() {
+    fn more_violations_than_the_limit_are_reported() {
         let none: [&str; 0] = [];
         assert_eq!(wrong(Limit::AtMost(2)), none);
         assert_eq!(wrong(Limit::PerThousandWords(500.0)), none);
@@ -209,20 +209,20 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_is_kept_everywhere_shows_each_place() {
+    fn a_rule_with_limit_zero_lists_each_violation() {
         let wrong = wrong(Limit::AtMost(0));
         assert_eq!(wrong[..2], ["a.md:1: actor: Nobody asks.", "a.md:3: actor: Somebody asks."]);
         assert_eq!(wrong.len(), 3);
     }
 
     #[test]
-    fn exceptions_are_no_places() {
+    fn exceptions_are_no_violations() {
         let mut survey = Survey::default();
         for file in ["crates/node/src/flows/edge.rs", "crates/node/src/flows/mod.rs"] {
             survey.add(file, "// By the original source.", &Phrases::compile());
         }
-        let places: Vec<&str> = survey.places["original"].iter().map(|place| &*place.at).collect();
-        assert_eq!(places, ["crates/node/src/flows/mod.rs:1"]);
+        let violations: Vec<&str> = survey.violations["original"].iter().map(|violation| &*violation.at).collect();
+        assert_eq!(violations, ["crates/node/src/flows/mod.rs:1"]);
         assert_eq!(survey.used.len(), 1);
     }
 }

@@ -67,7 +67,7 @@ pub(crate) fn oldest(args: &[String]) -> Result<(), String> {
     let packages = metadata["packages"].as_array().ok_or("cargo lists no packages")?;
     let published = packages.iter().filter(|package| !is_unpublished(package));
     let names = published.filter_map(|package| package["name"].as_str()).enumerate();
-    for (_, name) in names.filter(|(place, _)| part.is_none_or(|part| place % PARTS == part)) {
+    for (_, name) in names.filter(|(position, _)| part.is_none_or(|part| position % PARTS == part)) {
         println!("{name} alone");
         let mut compiler = if is_available { oldest_cargo(&metadata)? } else { cargo(&[]) };
         check_without_warnings(compiler.args(["check", "--quiet", "--locked", "--package", name, "--lib", "--bins"]))
@@ -83,13 +83,13 @@ fn check_without_warnings(check: &mut Command) -> Result<(), String> {
     let checked = checked.map_err(|error| format!("cargo check: {error}"))?;
     let messages = String::from_utf8_lossy(&checked.stdout);
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let told: Vec<String> =
+    let rendered: Vec<String> =
         messages.filter_map(|message| Some(message["message"]["rendered"].as_str()?.to_owned())).collect();
-    eprint!("{}", told.concat());
-    if checked.status.success() && told.is_empty() {
+    eprint!("{}", rendered.concat());
+    if checked.status.success() && rendered.is_empty() {
         return Ok(());
     }
-    Err(format!("{}, {} messages of the compiler", checked.status, told.len()))
+    Err(format!("{}, {} messages of the compiler", checked.status, rendered.len()))
 }
 
 /// Returns cargo of the release in the manifests' `rust-version`.

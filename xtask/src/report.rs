@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_between_the_markers_is_replaced() {
+    fn only_text_between_the_markers_is_replaced() {
         let text = format!("a\n<!-- bench-report: time -->\nold\n{END}\nb\n<!-- bench-report: worst -->\n{END}\n");
         let new = replaced(&text, "time", "| new |").unwrap();
         let expected = text.replace("old", "| new |");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_has_a_place_for_every_table() {
+    fn the_document_has_markers_for_every_table() {
         let mut readme = fs::read_to_string(root().join("benches/README.md")).unwrap();
         for marker in TABLES.map(|(marker, ..)| marker).into_iter().chain(["machine"]) {
             readme = replaced(&readme, marker, "").unwrap();

@@ -35,11 +35,11 @@ const SELDOM: [&str; 17] = [
 pub(crate) fn run(programs: &Programs) -> Result<(), String> {
     let change = change()?;
     println!("the parts of change {change} of the conformance cases and faults");
-    for (ways, parts) in [(&OFTEN[..], 10), (&SELDOM[..], 40)] {
-        for (place, way) in ways.iter().enumerate() {
+    for (configurations, parts) in [(&OFTEN[..], 10), (&SELDOM[..], 40)] {
+        for (index, configuration) in configurations.iter().enumerate() {
             // Configurations begin at different cases, so that one change covers many of them.
-            let shard = format!("--shard {}/{parts}", (change + 3 * place) % parts);
-            programs.run_with_agent("conformance", shard.split(' ').chain(way.split(' ')))?;
+            let shard = format!("--shard {}/{parts}", (change + 3 * index) % parts);
+            programs.run_with_agent("conformance", shard.split(' ').chain(configuration.split(' ')))?;
         }
     }
     programs.run_with_agent("faults", ["--shard", &format!("{}/10", change % 10)])
@@ -47,8 +47,8 @@ pub(crate) fn run(programs: &Programs) -> Result<(), String> {
 
 /// Runs all cases and faults, which takes hours.
 pub(crate) fn run_all(programs: &Programs) -> Result<(), String> {
-    for way in OFTEN.iter().chain(&SELDOM) {
-        programs.run_with_agent("conformance", way.split(' '))?;
+    for configuration in OFTEN.iter().chain(&SELDOM) {
+        programs.run_with_agent("conformance", configuration.split(' '))?;
     }
     programs.run_with_agent("faults", [])
 }

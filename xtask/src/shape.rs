@@ -33,7 +33,7 @@ const STATES: &[(&str, &str)] =
 
 /// Checks the sources of all crates, the benchmarks and this program.
 pub(crate) fn check(wrong: &mut Vec<String>) -> Result<(), String> {
-    let mut found = Found::default();
+    let mut found = Measurements::default();
     for folder in list(&root().join("crates"))? {
         let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         found.is_published = !matches!(name.as_str(), "faults" | "lab" | "testkit");
@@ -67,7 +67,7 @@ pub(crate) fn check(wrong: &mut Vec<String>) -> Result<(), String> {
 
 /// The measurements of the files that were visited, and the place of the visitor.
 #[derive(Default)]
-struct Found {
+struct Measurements {
     /// Long functions with their numbers of lines.
     functions: Vec<(String, usize)>,
     /// Structs of [`STATES`] with their numbers of fields.
@@ -78,7 +78,7 @@ struct Found {
     file: String,
 }
 
-impl Found {
+impl Measurements {
     fn folder(&mut self, folder: &Path) -> Result<(), String> {
         for path in list(folder)? {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -127,7 +127,7 @@ impl Found {
     }
 }
 
-impl<'a> Visit<'a> for Found {
+impl<'a> Visit<'a> for Measurements {
     fn visit_item_mod(&mut self, item: &'a ItemMod) {
         if !is_of_tests(&item.attrs) {
             visit::visit_item_mod(self, item);
@@ -299,8 +299,8 @@ impl<'a> Visit<'a> for ErrorNames {
 mod tests {
     use super::*;
 
-    fn found(krate: &str, text: &str) -> Found {
-        let mut found = Found { krate: krate.to_owned(), is_published: true, ..Found::default() };
+    fn found(krate: &str, text: &str) -> Measurements {
+        let mut found = Measurements { krate: krate.to_owned(), is_published: true, ..Measurements::default() };
         found.visit_file(&syn::parse_file(text).unwrap());
         found
     }

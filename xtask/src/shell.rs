@@ -23,14 +23,14 @@ pub fn command(program: &str, args: &[&str]) -> Command {
 #[must_use]
 pub fn cargo(args: &[&str]) -> Command {
     let mut cargo = command(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args);
-    forget_package(&mut cargo);
+    clear_package_variables(&mut cargo);
     cargo
 }
 
 /// Removes the variables that `cargo run` has set for this program. The build scripts of some
 /// dependencies run again whenever one of them changes; nearly everything would then be compiled
 /// again after each change between `cargo` and `cargo xtask`.
-fn forget_package(cargo: &mut Command) {
+fn clear_package_variables(cargo: &mut Command) {
     let is_set_by_cargo = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_set_by_cargo)) {
         cargo.env_remove(name);
@@ -44,18 +44,18 @@ fn forget_package(cargo: &mut Command) {
 /// If `rustup` is missing or cannot install it.
 pub fn cargo_of(release: &str) -> Result<Command, String> {
     // A release without its last number means the newest of these.
-    let is_this = |told: &str| told.strip_prefix(release).is_some_and(|rest| rest.starts_with([' ', '.']));
+    let is_this = |version: &str| version.strip_prefix(release).is_some_and(|rest| rest.starts_with([' ', '.']));
     if output(&mut command("rustc", &["--version"]))?.strip_prefix("rustc ").is_some_and(is_this) {
         return Ok(cargo(&[]));
     }
     let cargo = || {
         let mut cargo = command("rustup", &["run", release, "cargo"]);
         cargo.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
-        forget_package(&mut cargo);
+        clear_package_variables(&mut cargo);
         cargo
     };
     // Installing an existing release would query the network for a newer one.
-    if !cargo().arg("--version").output().is_ok_and(|told| told.status.success()) {
+    if !cargo().arg("--version").output().is_ok_and(|version| version.status.success()) {
         let mut install = command("rustup", &["toolchain", "install", "--profile", "minimal", "--no-self-update"]);
         run(install.arg(release)).map_err(|error| format!("Rust {release} is needed: {error}"))?;
     }
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_without_room_is_told_before_anything_is_built() {
+    fn a_full_disk_is_reported_before_a_build() {
         assert_eq!(require_room(&root(), 0), Ok(()));
         let refused = require_room(&root(), u64::MAX).unwrap_err();
         assert!(refused.contains("MiB are free on the disk of /"), "{refused}");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use xtask::files::read;
 
 use crate::shell::{cargo, output, root};
-use crate::{cycles, packages, prose, shape, unused};
+use crate::{cycles, log_events, packages, prose, shape, unused};
 
 /// Allowed dependencies between our crates. Development dependencies are free.
 const MAY_USE: &[(&str, &[&str])] = &[
@@ -144,6 +144,7 @@ fn check() -> Result<(), String> {
     files(&mut wrong)?;
     named_in_security(&mut wrong)?;
     shape::check(&mut wrong)?;
+    log_events::check(&mut wrong)?;
     prose::check(&mut wrong)?;
     if wrong.is_empty() {
         println!("tidy");

@@ -27,11 +27,11 @@ pub(crate) fn check(packages: &[Value], wrong: &mut Vec<String>) -> Result<(), S
         let built = code(&[folder.join("src"), folder.join("build.rs")])?;
         let tested = code(&[&roots[..], &["tests", "benches", "README.md"].map(|part| folder.join(part))].concat())?;
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
-            let known = dependency["name"].as_str().unwrap_or_default();
-            let word = dependency["rename"].as_str().unwrap_or(known).replace('-', "_");
+            let dependency_name = dependency["name"].as_str().unwrap_or_default();
+            let word = dependency["rename"].as_str().unwrap_or(dependency_name).replace('-', "_");
             let is_used = has_word(&built, &word) || dependency["kind"] == "dev" && has_word(&tested, &word);
-            if !is_used && !UNNAMED.contains(&(name, known)) {
-                wrong.push(format!("{name} names {known} as a dependency and does not use it"));
+            if !is_used && !UNNAMED.contains(&(name, dependency_name)) {
+                wrong.push(format!("{name} names {dependency_name} as a dependency and does not use it"));
             }
         }
     }

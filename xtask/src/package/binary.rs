@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_large_is_refused_and_sizes_are_rounded_up() {
+    fn binaries_over_the_limit_are_rejected_and_sizes_are_rounded_up() {
         let binary =
             Binary { program: "tortie".into(), symbols: "tortie.debug".into(), size: 14_999_999, symbols_size: 1 };
         assert_eq!(binary.hold_to(Limit::DEFAULT), Ok(()));

@@ -37,7 +37,7 @@ struct Layer {
     /// Digest of the uncompressed archive.
     diff_id: String,
     blob: Value,
-    made_by: &'static str,
+    created_by: &'static str,
 }
 
 /// Makes the image and returns its folder.
@@ -53,7 +53,7 @@ pub(super) fn make(package: &Package, binary: &Binary) -> Result<PathBuf, String
     })?;
     let layers = [system, agent];
     let created = time(package.epoch)?;
-    let history = |layer: &Layer| json!({"created": created, "created_by": layer.made_by});
+    let history = |layer: &Layer| json!({"created": created, "created_by": layer.created_by});
     let config = json!({
         "created": created,
         "author": "The Tortie authors",
@@ -160,7 +160,7 @@ fn layer(
     package: &Package,
     layout: &Path,
     tree: &Path,
-    made_by: &'static str,
+    created_by: &'static str,
     fill: impl FnOnce(&Path) -> Result<(), String>,
 ) -> Result<Layer, String> {
     fill(&empty(tree)?)?;
@@ -175,7 +175,7 @@ fn layer(
     run(Command::new("gzip").args(["--no-name", "--force", &format!("-{}", package.compression)]).arg(&archive))?;
     let blob = put(layout, LAYER, &package.out.join("layer.tar.gz"))?;
     fs::remove_dir_all(tree).map_err(failed(tree))?;
-    Ok(Layer { diff_id, blob, made_by })
+    Ok(Layer { diff_id, blob, created_by })
 }
 
 /// Moves a file to the blobs, and returns its descriptor.
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_written_as_the_specification_wants_them() {
+    fn times_have_the_format_of_the_specification() {
         assert_eq!(time(1_700_000_000).unwrap(), "2023-11-14T22:13:20Z");
     }
 }

@@ -31,7 +31,7 @@ pub struct Package {
 
 /// The packages.
 #[derive(Clone, Debug)]
-pub struct Made {
+pub struct BuiltPackages {
     /// The agent without symbols, and the symbols.
     pub binary: Binary,
     /// The Debian package.
@@ -45,12 +45,12 @@ impl Package {
     ///
     /// # Errors
     /// If a required program is missing or fails, or a file cannot be written.
-    pub fn make(&self) -> Result<Made, String> {
+    pub fn make(&self) -> Result<BuiltPackages, String> {
         std::fs::create_dir_all(&self.out).map_err(|error| format!("{}: {error}", self.out.display()))?;
         let binary = Binary::split(&self.agent, &self.out, "tortie")?;
         let debian = debian::make(self, &binary)?;
         let image = image::make(self, &binary)?;
-        Ok(Made { binary, debian, image })
+        Ok(BuiltPackages { binary, debian, image })
     }
 }
 
@@ -73,13 +73,13 @@ fn architecture() -> Result<&'static str, String> {
 /// commit, else 1980.
 #[must_use]
 pub fn epoch() -> u64 {
-    let said = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.trim().parse().ok());
+    let from_environment = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.trim().parse().ok());
     let committed = || {
         let git = Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(root()).output().ok()?;
         String::from_utf8_lossy(&git.stdout).trim().parse().ok()
     };
     // The oldest time that every archive can hold.
-    said.or_else(committed).unwrap_or(315_532_800)
+    from_environment.or_else(committed).unwrap_or(315_532_800)
 }
 
 /// Writes completions for shells, and manual pages, laid out as below `/usr/share`.

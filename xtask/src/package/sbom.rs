@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_linked_is_listed_with_what_it_needs() {
+    fn linked_packages_are_listed_with_their_dependencies() {
         let package = |name: &str| json!({"id": name, "name": name, "version": "1.0.0", "license": "MIT/Apache-2.0"});
         let dep = |name: &str, kind: Option<&str>| json!({"pkg": name, "dep_kinds": [{"kind": kind}]});
         let packages = ["agent", "direct", "indirect", "tests"].map(package).to_vec();

@@ -23,7 +23,7 @@ pub(super) struct Commit {
 /// Finds the wrong subjects among the commits since the merge base with the upstream branch, or
 /// among the latest ones. Without a repository, such as in an archive of the source, prints a line
 /// and finds none.
-pub(super) fn wrong(folder: &Path) -> Result<Vec<Commit>, String> {
+pub(super) fn violations(folder: &Path) -> Result<Vec<Commit>, String> {
     // An archive may be unpacked within another repository.
     if !folder.join(".git").exists() {
         println!("subjects of commits skipped: {} is no repository", folder.display());
@@ -67,7 +67,7 @@ fn is_subject(subject: &str) -> bool {
         !area.is_empty() && area.chars().all(is_part)
     };
     let parts = subject.split_once(": ");
-    let has_form = parts.is_some_and(|(areas, what)| areas.split(", ").all(is_area) && is_imperative(what));
+    let has_form = parts.is_some_and(|(areas, imperative)| areas.split(", ").all(is_area) && is_imperative(imperative));
     (has_form && subject.chars().count() <= MAX_SUBJECT) || subject.starts_with("Revert \"")
 }
 
@@ -101,7 +101,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let commit = |subject| run(folder, &["commit", "--quiet", "--allow-empty", "--message", subject]);
-        let subjects = || wrong(folder).unwrap().into_iter().map(|commit| commit.subject).collect::<Vec<_>>();
+        let subjects = || violations(folder).unwrap().into_iter().map(|commit| commit.subject).collect::<Vec<_>>();
         assert_eq!(subjects(), [""; 0], "no repository");
         run(folder, &["init", "--quiet", "--initial-branch", "main"]);
         commit("old work");
@@ -119,6 +119,6 @@ mod tests {
     fn a_repository_that_git_rejects_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join(".git")).unwrap();
-        assert!(wrong(folder.path()).unwrap_err().starts_with("git log"));
+        assert!(violations(folder.path()).unwrap_err().starts_with("git log"));
     }
 }

@@ -49,7 +49,7 @@ impl Commands {
     }
 
     /// The summaries that are no imperative or too long.
-    pub(super) fn wrong(&self) -> impl Iterator<Item = &Summary> {
+    pub(super) fn violations(&self) -> impl Iterator<Item = &Summary> {
         let of_types = self.arguments.iter().filter_map(|name| self.types.get(name));
         self.variants.iter().chain(of_types).filter(|summary| !is_summary(&summary.text))
     }
@@ -180,7 +180,7 @@ mod tests {
         let arguments = format!("/// {}\n#[derive(clap::Args)]\nstruct Args {{}}", long.replace(", ", ",\n/// "));
         commands.add("crates/cli/src/d/mod.rs", &arguments).unwrap();
         commands.add("crates/agent/src/d.rs", &arguments).unwrap();
-        let wrong: Vec<_> = commands.wrong().map(|wrong| (&*wrong.file, wrong.line, &*wrong.text)).collect();
+        let wrong: Vec<_> = commands.violations().map(|wrong| (&*wrong.file, wrong.line, &*wrong.text)).collect();
         let expected = [
             ("crates/cli/src/lib.rs", 3, "Who asks"),
             ("crates/cli/src/d/mod.rs", 1, long),

@@ -14,7 +14,7 @@ pub(super) fn check(site: &Path) -> Result<usize, String> {
     for path in all.iter().filter(is_page) {
         texts.insert(path.clone(), read(path)?);
     }
-    let places: BTreeMap<&PathBuf, BTreeSet<&str>> =
+    let anchors: BTreeMap<&PathBuf, BTreeSet<&str>> =
         texts.iter().map(|(path, text)| (path, values(text, "id").collect())).collect();
     let (mut count, mut broken) = (0, BTreeSet::new());
     for (page, text) in &texts {
@@ -24,10 +24,11 @@ pub(super) fn check(site: &Path) -> Result<usize, String> {
                 continue;
             }
             count += 1;
-            let (path, place) = link.split_once('#').unwrap_or((&link, ""));
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
             let target = if path.is_empty() { page.clone() } else { resolved(page, &decoded(path)) };
             let is_there = all.contains(&target)
-                && (place.is_empty() || places.get(&target).is_none_or(|places| places.contains(&*decoded(place))));
+                && (anchor.is_empty()
+                    || anchors.get(&target).is_none_or(|anchors| anchors.contains(&*decoded(anchor))));
             if !is_there {
                 let page = page.strip_prefix(site).unwrap_or(page);
                 broken.insert(format!("{}: {link}", page.display()));
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn broken_links_and_places_are_found() {
+    fn broken_links_and_anchors_are_found() {
         let site = std::env::temp_dir().join(format!("tortie-links-{}", std::process::id()));
         std::fs::create_dir_all(site.join("guides")).unwrap();
         std::fs::write(

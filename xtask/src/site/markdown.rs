@@ -1,10 +1,10 @@
 //! Links in a page.
 
-/// Replaces each link of a page by the result of `said` for its text, its target, and whether it is
+/// Replaces each link of a page by the result of `replace` for its text, its target, and whether it is
 /// an image; `None` keeps it. Code is not changed.
 pub(super) fn map_links(
     page: &str,
-    mut said: impl FnMut(&str, &str, bool) -> Result<Option<String>, String>,
+    mut replace: impl FnMut(&str, &str, bool) -> Result<Option<String>, String>,
 ) -> Result<String, String> {
     let mut result = String::new();
     let mut rest = page;
@@ -31,7 +31,7 @@ pub(super) fn map_links(
                 let is_image = result[..start].ends_with('!');
                 let text = result[start + 1..].to_owned();
                 let length = "](".len() + target.len() + 1;
-                if let Some(new) = said(&text, target, is_image)? {
+                if let Some(new) = replace(&text, target, is_image)? {
                     result.truncate(if is_image { start - 1 } else { start });
                     result += &new;
                 } else {
@@ -69,10 +69,10 @@ mod tests {
     use super::*;
 
     fn mapped(page: &str) -> String {
-        let said = |text: &str, target: &str, is_image: bool| {
+        let replace = |text: &str, target: &str, is_image: bool| {
             Ok((target != "same").then(|| format!("<{text}|{target}|{is_image}>")))
         };
-        map_links(page, said).unwrap()
+        map_links(page, replace).unwrap()
     }
 
     #[test]

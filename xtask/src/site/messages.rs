@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_and_what_is_written_about_them_are_read() {
+    fn messages_and_their_docs_are_read() {
         let source = "\npub enum Wrong {\n    /// It is\n    /// so.\n    #[error(\"{0}: `it` is {}\", .1)]\n    It(u8, #[source] Error),\n    \
                       #[error(transparent)]\n    Other(Error),\n    /// There.\n    #[error(\n        \"there is {what}\"\n    )]\n    There {\n        \
                       /// Its kind.\n        what: u8,\n        #[source]\n        why: Error,\n    },\n}\n";

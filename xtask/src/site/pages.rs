@@ -110,8 +110,8 @@ fn linked(
         return Ok(Some(format!("![{text}]({})", to(&file))));
     }
     let shown = file.display().to_string();
-    let says_it = text.trim_matches('`').trim_end_matches('/') == shown;
-    Ok(Some(if says_it { text.to_owned() } else { format!("{text} (`{shown}`)") }))
+    let is_path = text.trim_matches('`').trim_end_matches('/') == shown;
+    Ok(Some(if is_path { text.to_owned() } else { format!("{text} (`{shown}`)") }))
 }
 
 /// Returns the page of a file of the repository.
@@ -144,32 +144,35 @@ mod tests {
     }
 
     #[test]
-    fn links_between_documents_lead_to_pages_and_others_are_words() {
-        let said = |text: &str| Ok(Some(text.to_owned()));
-        assert_eq!(link("README.md", "overview.md", "deploy/README.md#agents"), said("[text](deploy.md#agents)"));
+    fn links_between_documents_point_to_pages_and_others_become_text() {
+        let replaced = |text: &str| Ok(Some(text.to_owned()));
+        assert_eq!(link("README.md", "overview.md", "deploy/README.md#agents"), replaced("[text](deploy.md#agents)"));
         assert_eq!(
             link("deploy/README.md", "deploy.md", "../docs/parameters.md"),
-            said("[text](reference/parameters.md)")
+            replaced("[text](reference/parameters.md)")
         );
-        assert_eq!(link("README.md", "overview.md", "docs/book/src/guides/host.md"), said("[text](guides/host.md)"));
-        assert_eq!(link("README.md", "overview.md", "crates/calc"), said("text (`crates/calc`)"));
-        assert_eq!(link("README.md", "overview.md", "deploy"), said("[text](deploy.md)"));
+        assert_eq!(
+            link("README.md", "overview.md", "docs/book/src/guides/host.md"),
+            replaced("[text](guides/host.md)")
+        );
+        assert_eq!(link("README.md", "overview.md", "crates/calc"), replaced("text (`crates/calc`)"));
+        assert_eq!(link("README.md", "overview.md", "deploy"), replaced("[text](deploy.md)"));
         assert_eq!(
             link("ARCHITECTURE.md", "architecture.md", "docs/design/ebpf.md#tables"),
-            said("[text](design/ebpf.md#tables)")
+            replaced("[text](design/ebpf.md#tables)")
         );
-        assert_eq!(link("docs/design/ebpf.md", "design/ebpf.md", "limits.md"), said("[text](../design/limits.md)"));
+        assert_eq!(link("docs/design/ebpf.md", "design/ebpf.md", "limits.md"), replaced("[text](../design/limits.md)"));
         assert_eq!(link("README.md", "overview.md", "https://example.org"), Ok(None));
         assert!(link("README.md", "overview.md", "crates/none").is_err());
     }
 
     #[test]
-    fn readers_do_not_see_what_tests_are_told() {
+    fn test_attributes_are_removed_from_code_blocks() {
         assert_eq!(without_attributes("```sh,not-run=\"x, y\"\n```rust,no_run\n"), "```sh\n```rust,no_run\n");
     }
 
     #[test]
-    fn documents_link_to_what_there_is() {
+    fn links_in_documents_have_targets() {
         let folder = std::env::temp_dir().join(format!("tortie-site-{}", std::process::id()));
         let collected = collect(&folder);
         let pages = below(&folder).unwrap();

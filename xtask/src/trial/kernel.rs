@@ -51,16 +51,16 @@ pub(crate) fn try_kernel(args: &[String]) -> Result<u8, String> {
         println!("{USAGE}");
         return Ok(0);
     }
-    let wanted = Wanted::parse(args)?;
+    let arguments = TryKernelArgs::parse(args)?;
     if !cfg!(target_arch = "x86_64") {
         return Err("kernels are tried on x86-64 only".into());
     }
     needs::to_try_kernels()?;
-    let kernel = Kernel::of(&wanted.package)?;
+    let kernel = Kernel::of(&arguments.package)?;
     let folder = root().join("target/try-kernel").join(std::process::id().to_string());
     fs::create_dir_all(&folder).map_err(failed(&folder))?;
-    let machine = Machine { kernel, folder, memory: wanted.memory };
-    let status = machine.run(&wanted)?;
+    let machine = Machine { kernel, folder, memory: arguments.memory };
+    let status = machine.run(&arguments)?;
     // After a failure, its messages may show the reason.
     if status == 0 {
         fs::remove_dir_all(&machine.folder).map_err(failed(&machine.folder))?;
@@ -76,7 +76,7 @@ enum Accelerator {
 
 /// The arguments.
 #[derive(Debug, PartialEq, Eq)]
-struct Wanted {
+struct TryKernelArgs {
     package: PathBuf,
     command: Vec<String>,
     accelerator: Option<Accelerator>,
@@ -85,7 +85,7 @@ struct Wanted {
     keep: Option<PathBuf>,
 }
 
-impl Wanted {
+impl TryKernelArgs {
     fn parse(args: &[String]) -> Result<Self, String> {
         let usage = "cargo xtask try-kernel [OPTIONS] DIR -- COMMAND…; --help tells more";
         let (options, command) = match args.iter().position(|arg| arg == "--") {
@@ -183,12 +183,12 @@ struct Machine {
 }
 
 impl Machine {
-    fn run(&self, wanted: &Wanted) -> Result<u8, String> {
-        let keep = wanted.keep.as_deref().map(made).transpose()?;
-        let initramfs = self.initramfs(&wanted.command, keep.as_deref())?;
+    fn run(&self, arguments: &TryKernelArgs) -> Result<u8, String> {
+        let keep = arguments.keep.as_deref().map(create_folder).transpose()?;
+        let initramfs = self.initramfs(&arguments.command, keep.as_deref())?;
         let path = self.folder.join("initramfs");
         fs::write(&path, initramfs).map_err(failed(&path))?;
-        let accelerator = match wanted.accelerator {
+        let accelerator = match arguments.accelerator {
             Some(accelerator) => accelerator,
             None if self.runs_by_processor()? => Accelerator::Kvm,
             None => Accelerator::Tcg,
@@ -197,7 +197,7 @@ impl Machine {
         eprintln!("xtask: boots Linux {}, {how}; its messages: {}", self.kernel.release, self.console().display());
 
         let status = self.folder.join("status");
-        let mut qemu = self.qemu(accelerator, wanted.seconds, "console", "");
+        let mut qemu = self.qemu(accelerator, arguments.seconds, "console", "");
         qemu.args(["-chardev", "stdio,id=printed,signal=off", "-chardev"]).arg(chardev("status", &status));
         qemu.args(["-device", "virtio-serial-pci", "-device", "virtserialport,nr=1,chardev=printed"]);
         qemu.args(["-device", "virtserialport,nr=2,chardev=status", "-virtfs"]).arg(share(
@@ -213,20 +213,20 @@ impl Machine {
         let open = child.stdin.take();
         let ended = child.wait().map_err(|error| format!("qemu: {error}"))?;
         drop(open);
-        let told = read(&status).unwrap_or_default();
-        if let Ok(status) = told.trim().parse() {
+        let output_text = read(&status).unwrap_or_default();
+        if let Ok(status) = output_text.trim().parse() {
             return Ok(status);
         }
-        let what = match ended.code() {
+        let outcome = match ended.code() {
             // Exit codes of timeout.
-            Some(124 | 137) => format!("has not ended after {} s", wanted.seconds),
+            Some(124 | 137) => format!("has not ended after {} s", arguments.seconds),
             Some(0) => "has ended before the command".to_owned(),
             _ => format!("cannot be run: {ended}"),
         };
         let messages = fs::read(self.console()).unwrap_or_default();
         let last = last_lines(&String::from_utf8_lossy(&messages), LAST_LINES);
         Err(format!(
-            "Linux {} {what}; its last messages, of {}:\n{last}",
+            "Linux {} {outcome}; its last messages, of {}:\n{last}",
             self.kernel.release,
             self.console().display()
         ))
@@ -311,7 +311,7 @@ fn sbin(program: &str) -> Command {
 }
 
 /// Creates a folder if it is missing.
-fn made(folder: &Path) -> Result<PathBuf, String> {
+fn create_folder(folder: &Path) -> Result<PathBuf, String> {
     fs::create_dir_all(folder).map_err(failed(folder))?;
     fs::canonicalize(folder).map_err(failed(folder))
 }
@@ -378,8 +378,8 @@ mod tests {
 
     #[test]
     fn options_stand_before_the_command_which_may_have_the_same() {
-        let wanted = Wanted::parse(&words("--seconds 60 k61 --accel tcg -- tests -- --seconds 1")).unwrap();
-        let expected = Wanted {
+        let arguments = TryKernelArgs::parse(&words("--seconds 60 k61 --accel tcg -- tests -- --seconds 1")).unwrap();
+        let expected = TryKernelArgs {
             package: "k61".into(),
             command: words("tests -- --seconds 1"),
             accelerator: Some(Accelerator::Tcg),
@@ -387,8 +387,8 @@ mod tests {
             memory: 4096,
             keep: None,
         };
-        assert_eq!(wanted, expected);
-        let refused = |args: &str| Wanted::parse(&words(args)).unwrap_err();
+        assert_eq!(arguments, expected);
+        let refused = |args: &str| TryKernelArgs::parse(&words(args)).unwrap_err();
         assert_eq!(refused("k61 --seconds 0 -- true"), "--seconds takes a positive number, not 0");
         assert_eq!(refused("k61 --accel hvf -- true"), "--accel takes kvm or tcg, not hvf");
         assert_eq!(refused("k61 --keep -- true"), "--keep takes a value");
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_messages_are_told() {
+    fn last_lines_returns_the_end_of_the_log() {
         assert_eq!(last_lines("a\r\nb\r\nc\r\n", 2), "b\nc");
         assert_eq!(last_lines("a\n", 2), "a");
         assert_eq!(last_lines("", 2), "");

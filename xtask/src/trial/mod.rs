@@ -71,8 +71,8 @@ impl Machine {
     }
 
     fn is_running(&self) -> bool {
-        let asked = self.shell("systemctl is-system-running").map(|mut shell| shell.output());
-        asked.is_ok_and(|told| told.is_ok_and(|told| told.status.success()))
+        let result = self.shell("systemctl is-system-running").map(|mut shell| shell.output());
+        result.is_ok_and(|output| output.is_ok_and(|output| output.status.success()))
     }
 
     /// Returns a command that runs a script as root in the machine.
